@@ -41,8 +41,11 @@ class Computed(Ball):
 
     @classmethod
     def _add(cls, a: Self, b: Self) -> Self:
-        # Sums with 0 are exact in every format.
-        return cls(cls.each(lambda x, y: x + y if 0 in (x, y) else cls.rounding("+", x + y), a, b))
+        def add(x: Any, y: Any) -> Any:
+            # Sums with 0 are exact in every format.
+            return x + y if 0 in (x, y) else cls.rounding("+", x + y)
+
+        return cls(cls.each(add, a, b))
 
     @classmethod
     def _mul(cls, a: Self, b: Self) -> Self:

@@ -65,7 +65,9 @@ def to_shape(xp: Functions, g: Array, shape: tuple[int, ...]) -> Any:
     """Sum g over the axes along which an array of ``shape`` was broadcast."""
     extra = len(g.shape) - len(shape)
     # Axes of length 1 that the operation broadcast.
-    wide = [extra + k for k, n in enumerate(shape) if n == 1 and g.shape[extra + k] != 1]
+    wide = [
+        axis for axis, length in enumerate(shape, start=extra) if length == 1 and g.shape[axis] != 1
+    ]
     if not extra and not wide:
         return g
     summed_axes = (*range(extra), *wide)

@@ -161,9 +161,8 @@ def table(rows: Iterable[tuple[str, Node, Text]]) -> Table:
 def parameters(spec: Any) -> dict[str, Any]:
     """Return the fields of a description; values other than strings, integers and booleans are converted to text."""
     values = {f.name: getattr(spec, f.name) for f in fields(spec)}
-    return {
-        f: v if v is None or isinstance(v, (bool, int, str)) else str(v) for f, v in values.items()
-    }
+    as_they_are = (bool, int, str, type(None))
+    return {f: v if isinstance(v, as_they_are) else str(v) for f, v in values.items()}
 
 
 # -- the conventions, sentence by sentence -----------------------------------------------------------------------------

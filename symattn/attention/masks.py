@@ -154,7 +154,8 @@ def labels(bounds: Array, n: int) -> Array:
     Shapes: bounds (…, m + 1), whole numbers → (…, n).
     """
     xp = namespace_of(bounds)
-    return xp.sum(xp.astype(bounds[..., None, 1:] <= xp.arange(n)[:, None], bounds.dtype), axis=-1)
+    ended = bounds[..., None, 1:] <= xp.arange(n)[:, None]
+    return xp.sum(xp.astype(ended, bounds.dtype), axis=-1)
 
 
 def same_document(of_queries: Array, of_keys: Array) -> Any:

@@ -40,7 +40,8 @@ def merge_heads(x: Array) -> Array:
     xp = namespace_of(x)
     *batch, h, n, d = x.shape
     r = len(batch)
-    return xp.reshape(xp.permute_dims(x, (*range(r), r + 1, r, r + 2)), (*batch, n, h * d))
+    by_token = xp.permute_dims(x, (*range(r), r + 1, r, r + 2))
+    return xp.reshape(by_token, (*batch, n, h * d))
 
 
 # -- grouped queries: several query heads read one head of keys and values ---------------------------------------------

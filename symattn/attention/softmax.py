@@ -207,7 +207,9 @@ def entmax15(s: Array, fully_masked: str = "nan") -> Array:
 def _sort_scores_descending(s: Array) -> tuple[Any, Any]:
     """Return the scores in descending order, forbidden ones last, and the ranks 1, 2, … in their dtype."""
     xp = namespace_of(s)
-    return xp.flip(xp.sort(s, axis=-1), axis=-1), xp.astype(xp.arange(1, s.shape[-1] + 1), s.dtype)
+    descending = xp.flip(xp.sort(s, axis=-1), axis=-1)
+    ranks = xp.arange(1, s.shape[-1] + 1)
+    return descending, xp.astype(ranks, s.dtype)
 
 
 def _count_keys_in_support(values: Array, s: Array) -> Array:

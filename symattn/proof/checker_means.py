@@ -189,7 +189,11 @@ class _Mean:
                 many *= len(part)
                 expect_few(many)
             return [
-                (sum((i for i, _ in c), ()), sum((f for _, f in c), ())) for c in product(*parts)
+                (
+                    sum((names for names, _ in choice), ()),
+                    sum((factors for _, factors in choice), ()),
+                )
+                for choice in product(*parts)
             ]
         if x.kind == "total":
             # Fresh names keep the indices of two factors apart when their sums are multiplied.

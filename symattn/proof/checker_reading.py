@@ -307,7 +307,8 @@ def moved(x: CheckedNode, name: str, old: tuple[str, ...], new: tuple[str, ...])
         return x
     # Else a free index would come under a binder of its name.
     expect(x.kind not in BINDERS or x.label != new[0], "an index is bound twice")
-    indices = tuple((*new, *i[len(old) :]) if i[: len(old)] == old else i for i in x.indices)
+    length = len(old)
+    indices = tuple((*new, *i[length:]) if i[:length] == old else i for i in x.indices)
     return x.of((moved(y, name, old, new) for y in x.below), indices)
 
 
@@ -359,7 +360,10 @@ def reindexed(data: object, to: Mapping[str, str], fresh: Iterator[int] | None =
             # Relations list their indices directly, letters in a list of their own.
             head = x[1]
             indices = x[2:] if x[0] == "is" else x[2]
-            named = [[to[i[0]] if fresh else to.get(i[0], i[0]), *i[1:]] for i in indices]
+            if fresh:
+                named = [[to[letter], *image] for letter, *image in indices]
+            else:
+                named = [[to.get(letter, letter), *image] for letter, *image in indices]
             if x[0] == "is":
                 return [x[0], head, *named]
             return [x[0], head, named]

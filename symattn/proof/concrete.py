@@ -83,7 +83,8 @@ class World:
                 rows: dict[int, dict[tuple[int, ...], Any]] = {}
                 # Terms are collected by their power of this reciprocal.
                 for powers, c in f.to_dict().items():
-                    rows.setdefault(powers[n], {})[(*powers[:n], 0, *powers[n + 1 :])] = c
+                    without = (*powers[:n], 0, *powers[n + 1 :])
+                    rows.setdefault(powers[n], {})[without] = c
                 top, z = max(rows, default=0), self.polynomial(below, there)
                 f = sum(
                     (self.ring.from_dict(row) * z ** (top - e) for e, row in rows.items()),
@@ -199,7 +200,8 @@ def _evaluate_once_per_place(
 ) -> T:
     """Return ``work(x, at)``, computed once for each place."""
     # A place may name an index, or only its variable without the permutations.
-    key = x, *[at[i] if i in at else at.get(i._replace(image=())) for i in x.order]
+    places = [at[i] if i in at else at.get(i._replace(image=())) for i in x.order]
+    key = x, *places
     if key not in known:
         known[key] = work(x, at)
     return known[key]
@@ -310,7 +312,8 @@ def _with_rules(world: World, f: Any, rules: Rules) -> Any:
             # cos² = 1 − sin² for each pair of powers of the cosine.
             for powers, c in f.to_dict().items():
                 twice, once = divmod(powers[n], 2)
-                part = world.ring.from_dict({(*powers[:n], once, *powers[n + 1 :]): c})
+                reduced = (*powers[:n], once, *powers[n + 1 :])
+                part = world.ring.from_dict({reduced: c})
                 rest = rest + part * (1 - s * s) ** twice
             f = rest
     return f

@@ -82,7 +82,8 @@ def circle(random: Random, count: int, wide: bool = False) -> list[tuple[Fractio
     ts = [Fraction(random.randint(-4, 4), random.randint(1, 4)) for _ in range(count)]
     if wide:
         ts = [t * random.choice((1, 1, 9, Fraction(1, 9))) for t in ts]
-    return [((1 - t * t) / (1 + t * t), 2 * t / (1 + t * t)) for t in ts]
+    squares = [(t, t * t) for t in ts]
+    return [((1 - s) / (1 + s), 2 * t / (1 + s)) for t, s in squares]
 
 
 def order(random: Random, count: int, wide: bool = False) -> list[int]:

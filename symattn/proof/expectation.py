@@ -278,7 +278,10 @@ def _expand_random_products(
         return [term for y in x.children for term in _expand_random_products(y, random)]
     if isinstance(x, ex.Product):
         choices = product(*[_expand_random_products(y, random) for y in x.children])
-        return [(sum((b for b, _ in c), ()), sum((p for _, p in c), ())) for c in choices]
+        return [
+            (sum((bound for bound, _ in choice), ()), sum((factors for _, factors in choice), ()))
+            for choice in choices
+        ]
     if isinstance(x, ex.Total):
         # Fresh indices keep the sums of two factors apart in a product.
         new = ex.fresh(x.index.sort)

@@ -28,7 +28,12 @@ def point(rows: Sequence[Row], random: Random) -> dict[Variable, Fraction] | Non
     ):
         return None
     # Duplicates would multiply with each elimination.
-    rows = list({(r, frozenset(c.items()), k): (r, c, k) for r, c, k in rows if c}.values())
+    distinct = {
+        (relation, frozenset(terms.items()), constant): (relation, terms, constant)
+        for relation, terms, constant in rows
+        if terms
+    }
+    rows = list(distinct.values())
     if len(rows) > _ROWS:
         raise TooMany
     if not rows:
@@ -40,9 +45,10 @@ def point(rows: Sequence[Row], random: Random) -> dict[Variable, Fraction] | Non
         return None
     # These variables occur in no remaining row, so any value will do.
     # In the order of the rows: a set's order differs from run to run.
-    free = dict.fromkeys(v for _, c, _ in mine for v in c if v != x and v not in result)
-    for variable in free:
-        result[variable] = Fraction(random.randint(-20, 20), 3)
+    occurring = dict.fromkeys(variable for _, terms, _ in mine for variable in terms)
+    for variable in occurring:
+        if variable != x and variable not in result:
+            result[variable] = Fraction(random.randint(-20, 20), 3)
     return {**result, x: _choose_value_between_rows(x, mine, result, random)}
 
 
@@ -69,7 +75,8 @@ def _eliminate_one_variable(rows: Sequence[Row]) -> tuple[Variable, list[Row], l
     up = [r for r in mine if r[1][x] > 0]
     down = [r for r in mine if r[1][x] < 0]
     # Each lower bound is combined with each upper bound.
-    return x, mine, [_add_multiple_of_row(a, b, -a[1][x] / b[1][x]) for a in up for b in down]
+    eliminated = [_add_multiple_of_row(a, b, -a[1][x] / b[1][x]) for a in up for b in down]
+    return x, mine, eliminated
 
 
 def _count_pairs_of_rows(rows: Sequence[Row], x: Variable) -> int:
@@ -80,8 +87,9 @@ def _count_pairs_of_rows(rows: Sequence[Row], x: Variable) -> int:
 
 def _add_multiple_of_row(a: Row, b: Row, times: Fraction) -> Row:
     """Return the row a + times · b."""
+    zero = Fraction(0)
     variables = {**a[1], **b[1]}
-    both = {v: a[1].get(v, Fraction(0)) + times * b[1].get(v, Fraction(0)) for v in variables}
+    both = {v: a[1].get(v, zero) + times * b[1].get(v, zero) for v in variables}
     # A sum with a strict inequality is strict.
     relation = ">" if ">" in (a[0], b[0]) else a[0]
     terms = {v: c for v, c in both.items() if c}

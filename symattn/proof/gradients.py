@@ -92,9 +92,11 @@ def derivative(x: ex.Expression, letter: ex.Letter) -> ex.Expression:
     if isinstance(x, ex.Product):
         parts = x.children
         moving = [k for k, y in enumerate(parts) if _has_named_letter(y, letter.name)]
-        return add(
-            *[multiply(*parts[:k], derivative(parts[k], letter), *parts[k + 1 :]) for k in moving]
-        )
+        # The product rule: one term for each factor that has the letter.
+        terms = [
+            multiply(*parts[:k], derivative(parts[k], letter), *parts[k + 1 :]) for k in moving
+        ]
+        return add(*terms)
     if isinstance(x, ex.Total):
         return total(x.index, derivative(x.body, letter))
     if isinstance(x, ex.Exponential):

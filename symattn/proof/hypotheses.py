@@ -111,14 +111,18 @@ def _yield_restricted_shapes(declared: Declared) -> Iterator[Text]:
     """Yield the shapes of arrays with an axis of restricted length: a number above 1, or a sum."""
     for array, shape in declared.arrays.items():
         # "f*2" is twice a size, "a+b" two sizes one after another.
-        if any(
-            "+" in a or any(f.isdigit() and int(f) > 1 for f in a.split("*")) for a in shape.split()
-        ):
+        if any(map(_is_restricted_length, shape.split())):
             axes = tuple(_typeset_axis_length(axis) for axis in shape.split())
             if len(axes) > 1:
                 yield (letter(array), " has the shape ", notation.Product(axes, "×"))
             else:
                 yield (letter(array), " has ", axes[0], " entries")
+
+
+def _is_restricted_length(axis: str) -> bool:
+    """Return whether the length of an axis is a sum, or a multiple of a size."""
+    factors = axis.split("*")
+    return "+" in axis or any(f.isdigit() and int(f) > 1 for f in factors)
 
 
 def _typeset_axis_length(axis: str) -> Node:

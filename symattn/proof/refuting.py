@@ -573,7 +573,8 @@ def _sizes_at_sign_changes(
         ),
     ]
     # Both sides of each change: code may use < or ≤.
-    turns = {m for n in range(2, LARGEST + 1) if signs[n] != signs[n - 1] for m in (n - 1, n)}
+    changes = (n for n in range(2, LARGEST + 1) if signs[n] != signs[n - 1])
+    turns = {m for n in changes for m in (n - 1, n)}
     # Cauchy's bound: no root of the polynomial is larger in absolute value.
     ratios = (abs(c / powers[top]) for p, c in powers.items() if p < top)
     bound = 1 + max(ratios, default=Fraction(0))

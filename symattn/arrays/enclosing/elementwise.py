@@ -42,7 +42,8 @@ class EnclosedElementwise(Core):
             same_rank = y.ndim == len(shape) > 0
             row = same_rank and y.plain_shape[-1] == 1 < shape[-1]
             # Exact numbers need no common unknown: adding them loses nothing.
-            shift = row and y.rad.any() and np.isfinite(y.rad).all() and np.isfinite(y.mid).all()
+            finite = np.isfinite(y.rad).all() and np.isfinite(y.mid).all()
+            shift = row and y.rad.any() and finite
             if shift and x.plain_shape[-1] == shape[-1]:
                 # A new object as source, so that only arrays from this addition share the unknown.
                 common = Common(object(), y.rad.copy(), True)
@@ -211,10 +212,12 @@ class EnclosedElementwise(Core):
         if not (yes | no).all():
             undecided = np.argwhere(~(yes | no))
             at = tuple(int(i) for i in undecided[0])
-            x, y = (
-                f"{np.broadcast_to(z.mid, yes.shape)[at]} ± {np.broadcast_to(z.rad, yes.shape)[at]:.2g}"
-                for z in (a, b)
-            )
+            words = []
+            for z in (a, b):
+                mid = np.broadcast_to(z.mid, yes.shape)[at]
+                rad = np.broadcast_to(z.rad, yes.shape)[at]
+                words.append(f"{mid} ± {rad:.2g}")
+            x, y = words
             raise Undecided(f"{cls.name}: is {x} {sign} {y}?")
         return yes
 
@@ -229,7 +232,10 @@ class EnclosedElementwise(Core):
 
 def _is_power(y: Parts) -> bool:
     """Return whether y is a single number ±2^k."""
-    return bool(y.mid.size == 1 and y.rad.item() == 0 and abs(np.frexp(y.mid.item())[0]) == 0.5)
+    if y.mid.size != 1 or y.rad.item() != 0:
+        return False
+    mantissa, _ = np.frexp(y.mid.item())
+    return bool(abs(mantissa) == 0.5)
 
 
 def _find_masked_products(x: Parts, y: Parts) -> Any:

@@ -120,7 +120,9 @@ def check_arithmetic() -> None:
     """Raise Refused unless floats round to nearest, ties to even, and underflow gradually."""
     one, tiny = np.ones(1), np.array([2.0**-1022])
     # In any other rounding mode one of these sums comes out differently.
-    if not (one + U == 1 and one + 1.5 * U > 1 and -one - U == -1 and one + 3 * U == 1 + 4 * U):
+    ties_to_even = one + U == 1 and one + 3 * U == 1 + 4 * U
+    both_signs = one + 1.5 * U > 1 and -one - U == -1
+    if not (ties_to_even and both_signs):
         raise Refused(
             "float64 does not round to nearest here; hint: restore the rounding mode of the processor"
         )

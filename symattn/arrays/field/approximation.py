@@ -149,7 +149,8 @@ def _format_rounded_digits(negative: bool, whole: int, e: int, digits: int, *, e
     s = str(whole)
     # As %g decides between both notations.
     if -4 <= e < digits:
-        s = f"{s[: e + 1]}.{s[e + 1 :]}" if e >= 0 else "0." + "0" * (-e - 1) + s
+        zeros = "0" * (-e - 1)
+        s = f"{s[: e + 1]}.{s[e + 1 :]}" if e >= 0 else f"0.{zeros}{s}"
         tail = ""
     else:
         s = f"{s[0]}.{s[1:]}"

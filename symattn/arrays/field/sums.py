@@ -154,9 +154,8 @@ def _product_of_surds(f: Sum, g: Sum) -> Sum:
     """f g in integer multiples of roots over one common denominator, each coefficient in lowest terms at the end."""
     # One common denominator: integers are multiplied in between.
     p, q = (lcm(*[integer_terms(c)[1] for c in h.values()]) for h in (f, g))
-    left, right = (
-        [(k, integer_terms(c * den)[0]) for k, c in h.items()] for h, den in ((f, p), (g, q))
-    )
+    left = [(k, integer_terms(c * p)[0]) for k, c in f.items()]
+    right = [(k, integer_terms(c * q)[0]) for k, c in g.items()]
     out: dict[K, dict[int, int]] = {}
     for (k, x), (b, y) in product(left, right):
         with_product(out.setdefault(k + b, {}), x, y)

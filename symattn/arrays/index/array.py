@@ -197,7 +197,10 @@ class Indexed(ArrayBase):
             # The image names the permutations from the inside out.
             return block, tuple(i._replace(image=(*i.image, pi.name)) for i in indices)
 
-        moved = Indexed(self.shape, lambda p: self.at((*p[:at], image(p[at]), *p[at + 1 :])))
+        def entry(places: Any) -> Any:
+            return self.at((*places[:at], image(places[at]), *places[at + 1 :]))
+
+        moved = Indexed(self.shape, entry)
         # Other keys apply after the permutation, in which it is a full slice.
         remaining = (slice(None) if isinstance(k, Permutation) else k for k in keys)
         return moved[tuple(remaining)]

@@ -197,7 +197,11 @@ class Linear(Compared):
 
     def words(self) -> str:
         terms = sorted(self.coefficients.items())
-        words = ["·".join([str(c)] * (c != 1 or not k) + list(k)) for k, c in terms]
+        words = []
+        for letters, c in terms:
+            # A factor 1 is not written before letters.
+            number = [str(c)] if c != 1 or not letters else []
+            words.append("·".join([*number, *letters]))
         return " + ".join(words) or "0"
 
     def expression(self) -> Expression:

@@ -328,8 +328,11 @@ def _place_on_own_axis(place: Place, of: Axis, own: Axis) -> Place:
         return place if own.blocks == of.blocks else (0, ())
     number, entries = place
     # Axes of the same order have equal parts, although their blocks may be cut differently.
-    numbered = enumerate(split(of))
-    k = next(k for k, (b, at, _) in numbered if b == number and at == entries[: len(at)])
+    k = next(
+        k
+        for k, (block, at, _) in enumerate(split(of))
+        if block == number and at == entries[: len(at)]
+    )
     leading = len(split(of)[k][1])
     block, at, _ = split(own)[k]
     return block, (*at, *entries[leading:])

@@ -187,7 +187,8 @@ class Field:
         # Without a known constant the factor counts as 0, which is refused.
         c, power = y.constant or (Fraction(0), 0)
         # A factor c would raise Z to the power c, which need not exist mod p.
-        if c not in (1, -1) or len(y.shape) > len(x.shape) or (c == -1 and x.forbidden is not None):
+        negates_forbidden = c == -1 and x.forbidden is not None
+        if c not in (1, -1) or len(y.shape) > len(x.shape) or negates_forbidden:
             raise Refused(
                 "modular: a logarithm times anything but 1, -1 and powers of ln 2; only exp takes logarithms"
             )

@@ -117,8 +117,9 @@ class ComputedNumber(Planes):
     def multiply_matrices(cls, a: Self, b: Self, shape: tuple[int, ...]) -> Any:
         """Return the product of matrices, of this shape."""
         value = np.empty(shape, dtype=object)
-        x, y = (np.broadcast_to(z.planes[0], (*shape[:-2], *z.plain_shape[-2:])) for z in (a, b))
-        for i in np.ndindex(*shape[:-2]):
+        leading = shape[:-2]
+        x, y = (np.broadcast_to(z.planes[0], (*leading, *z.plain_shape[-2:])) for z in (a, b))
+        for i in np.ndindex(*leading):
             product = Ball._matmul(Ball(x[i]), Ball(y[i]))
             value[i] = product.entries
         return Ball(value)

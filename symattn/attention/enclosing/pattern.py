@@ -121,9 +121,13 @@ def heads(spec: Attention, inputs: Mapping[str, Any]) -> Iterator[Head]:
     axes = front(spec, inputs)
     shared = (*axes[:-1], spec.key_heads) if spec.heads > 1 else axes
     xp: Any = namespace_of(inputs["q"])
-    arrays = ((inputs[name], to) for name, to in (("q", axes), ("k", shared), ("v", shared)))
-    q, k, v = (xp.broadcast_to(x, (*to, *x.shape[-2:])) for x, to in arrays)
-    allowed, n_q, n_k = _keys_allowed_by_masks(spec, inputs, axes), q.shape[-2], k.shape[-2]
+    leading = {"q": axes, "k": shared, "v": shared}
+    q, k, v = (
+        xp.broadcast_to(inputs[name], (*to, *inputs[name].shape[-2:]))
+        for name, to in leading.items()
+    )
+    allowed = _keys_allowed_by_masks(spec, inputs, axes)
+    n_q, n_k = q.shape[-2], k.shape[-2]
     last: tuple[int, ...] | None = None
     for index in np.ndindex(axes):
         read = index

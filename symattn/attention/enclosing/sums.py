@@ -78,7 +78,9 @@ def prepare(spec: Attention, head: Head, tight: bool, before: Prepared | None = 
         return replace(before, queries=queries, reach=reach, seen=head.seen, sink=sink)
     lengths = norms(head.k)
     columns = np.empty((n_k, width * (2 if tight else 1) + 2))
-    columns[:, :width], columns[:, width], columns[:, width + 1] = head.v, 1.0, lengths
+    columns[:, :width] = head.v
+    columns[:, width] = 1.0
+    columns[:, width + 1] = lengths
     if tight:
         np.abs(head.v, out=columns[:, width + 2 :])
     # One buffer of scores for all tiles, so that it stays in the cache.

@@ -16,7 +16,9 @@ def summed_like(g: Array, x: Array) -> Array:
     xp, extra = namespace_of(g), g.ndim - x.ndim
     # Broadcast axes: length 1 in x, another length in g.
     wide = [
-        extra + k for k, n in enumerate(x.shape) if same(n, 1) and not same(g.shape[extra + k], 1)
+        axis
+        for axis, length in enumerate(x.shape, start=extra)
+        if same(length, 1) and not same(g.shape[axis], 1)
     ]
     g = xp.sum(g, axis=tuple(wide), keepdims=True) if wide else g
     return xp.sum(g, axis=tuple(range(extra))) if extra else g

@@ -153,7 +153,8 @@ def rotate(x: Array, cos: Array, sin: Array, layout: str = "half") -> Array:
     width = cos.shape[-1] * 2
     if width == x.shape[-1]:
         return turn(x, cos, sin)
-    xp, rotated, rest = namespace_of(x), turn(x[..., :width], cos, sin), x[..., width:]
+    xp = namespace_of(x)
+    rotated, rest = turn(x[..., :width], cos, sin), x[..., width:]
     if not fits(rotated.shape[:-1], x.shape[:-1]):  # tables may have axes of batches that x lacks
         rest = xp.broadcast_to(rest, (*rotated.shape[:-1], x.shape[-1] - width))
     return xp.concat([rotated, rest], axis=-1)

@@ -59,11 +59,19 @@ def rotating(flow: Flow) -> None:
 
 
 def _rotated_entries(layout: str, i: str, last: bool) -> str:
-    p, reason = ("⟨p|i⟩", "⟨ -- $p$ is the place of query $i$ among the keys⟩") if last else (i, "")
+    if last:
+        p, reason = "⟨p|i⟩", "⟨ -- $p$ is the place of query $i$ among the keys⟩"
+    else:
+        p, reason = i, ""
     first, second = ("l", "l + width_1") if layout == "half" else ("2l − 1", "2l")
-    a, b, cos, sin = f"0[{i},{first}]", f"0[{i},{second}]", f"1[{p},l]", f"2[{p},l]"
-    turned = f"out[{i},{first}] = {a} {cos} − {b} {sin}{reason}\nout[{i},{second}] = {b} {cos} + {a} {sin}"
-    return f"{turned}\n⌈out[{i},l] = 0[{i},l] for $l > 2 width_1$⌉"
+    a, b = f"0[{i},{first}]", f"0[{i},{second}]"
+    cos, sin = f"1[{p},l]", f"2[{p},l]"
+    lines = (
+        f"out[{i},{first}] = {a} {cos} − {b} {sin}{reason}",
+        f"out[{i},{second}] = {b} {cos} + {a} {sin}",
+        f"⌈out[{i},l] = 0[{i},l] for $l > 2 width_1$⌉",
+    )
+    return "\n".join(lines)
 
 
 def _rotate_rows_by_tables(

@@ -513,4 +513,5 @@ def pattern(weights: Any, allowed: np.ndarray) -> Matrix:
         (i, j): node(0) if sheet[i, j] == 0 else nt.name("a", i + 1, j + 1, role="weight")
         for i, j in indices
     }
-    return nt.matrix([[cells[i, j] for j in range(sheet.shape[1])] for i in range(sheet.shape[0])])
+    rows, columns = map(range, sheet.shape)
+    return nt.matrix([[cells[i, j] for j in columns] for i in rows])

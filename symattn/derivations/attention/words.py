@@ -74,7 +74,8 @@ def _compute_rotation_power(
         x, y = Fraction(1), Fraction(0)
         for _ in range(abs(n)):
             # (x + iy)(a + ib)/c, once for each step.
-            x, y = (x * a - y * b) / c, (x * b + y * a) / c
+            real, imaginary = x * a - y * b, x * b + y * a
+            x, y = real / c, imaginary / c
         # The inverse of a rotation is its conjugate.
         return x if word == "cos" else y if n >= 0 else -y
 

@@ -445,7 +445,8 @@ def _name_shared_part(named_so_far: Shared, free: Sequence[int], key: _Key) -> S
     body = reader.text(x, own_names)
     over = f"fun {' '.join(indices)} => " if indices else ""
     line = f"let {own} := {over}{body} in"
-    reader.names.arities[array], reader.arrays[array] = tuple(sorts[n] for n in order), own
+    reader.names.arities[array] = tuple(sorts[n] for n in order)
+    reader.arrays[array] = own
     reader.used.add(own)
     sides = tuple(
         _replace_part_by_letter(side, tuple(free), key, array, order) for side in named_so_far.sides
@@ -459,8 +460,10 @@ def _yield_index_orders(
     """Yield for each occurrence of a part the order of its indices, the outermost first."""
     if x.head not in _UNNAMED and in_order(x, sorts, turns=False) == key:
         bound, at = len(sorts) - free, order_of(x)
+        last = len(sorts) + bound
         yield sorted(
-            range(len(at)), key=lambda n: at[n] if at[n] >= bound else len(sorts) + bound - at[n]
+            range(len(at)),
+            key=lambda n: at[n] if at[n] >= bound else last - at[n],
         )
     for y in x.below:
         inside = (x.numbers[0], *sorts) if x.binds() else sorts

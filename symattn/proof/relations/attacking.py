@@ -480,7 +480,8 @@ class Attack:
 
     def _move_points_nearby(self, kept: np.ndarray) -> Any:
         """Return new points near those that were kept, along their differences, or scaled."""
-        random, (a, b, c) = self.random, kept[self.random.integers(len(kept), size=(3, _POINTS))]
+        random = self.random
+        a, b, c = kept[random.integers(len(kept), size=(3, _POINTS))]
         away = random.standard_normal(a.shape) * (
             random.random(a.shape) < random.choice((0.3, 1.0))
         )

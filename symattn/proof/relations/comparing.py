@@ -329,8 +329,8 @@ class Drawn(Numbers):
 
 def sizes(sorts: Sequence[str]) -> list[dict[str, int]]:
     """Return sizes that are equal, rise and fall, so that no size passes for another."""
-    every = [{sort: top[i % len(top)] for i, sort in enumerate(sorts)} for top in _TOPS]
-    every += [{sort: top[-1 - i % len(top)] for i, sort in enumerate(sorts)} for top in _TOPS[2:]]
+    lists = [*_TOPS, *(top[::-1] for top in _TOPS[2:])]
+    every = [{sort: top[i % len(top)] for i, sort in enumerate(sorts)} for top in lists]
     return [x for i, x in enumerate(every) if x not in every[:i]]
 
 

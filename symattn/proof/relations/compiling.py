@@ -241,8 +241,9 @@ def _align_relation_sides(
 ) -> tuple[Any, Any]:
     """Return both arrays in one shape; arrays that may be ``infinite`` are left to broadcasting, as 0 · ∞ is NaN."""
     # Only one side may have further indices in a bound.
-    within = bounds and (set(x.letters) < set(y.letters) or set(y.letters) < set(x.letters))
-    if set(x.letters) != set(y.letters) and x.letters and y.letters and not within:
+    left_letters, right_letters = set(x.letters), set(y.letters)
+    within = bounds and (left_letters < right_letters or right_letters < left_letters)
+    if left_letters != right_letters and left_letters and right_letters and not within:
         raise Unread(f"the sides have the free indices {x.letters} and {y.letters}")
     x, y = _flatten_printed_row(x, y, left), _flatten_printed_row(y, x, right)
     for value, other, side in ((x, y, left), (y, x, right)):

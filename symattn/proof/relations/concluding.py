@@ -162,9 +162,11 @@ def _words_of_needed_assumptions(
 ) -> tuple[str, ...]:
     """Return the assumptions, and the conditions for both sides to be defined, in words."""
     every = chain(more, *map(demanded, proofs))
-    return tuple(
-        dict.fromkeys("".join(text(w) if isinstance(w, Node) else str(w) for w in h) for h in every)
+    sentences = (
+        "".join(text(word) if isinstance(word, Node) else str(word) for word in hypothesis)
+        for hypothesis in every
     )
+    return tuple(dict.fromkeys(sentences))
 
 
 def _without_bars(

@@ -57,7 +57,8 @@ def _make_exact_reader(g: Glossary) -> Reader:
         )
         flat = [e for row in rows for e in row]
         # A matrix of one row or column may stand for a vector.
-        if (len(axes) < 2 and 1 not in (len(rows), len(rows[0]))) or (not axes and len(flat) > 1):
+        is_vector = 1 in (len(rows), len(rows[0]))
+        if (len(axes) < 2 and not is_vector) or (not axes and len(flat) > 1):
             raise Unread("more numbers than the shape has axes for")
         entries: Any = rows if len(axes) == 2 else flat if len(axes) == 1 else flat[0]
         arrays[key] = Exact.lift(np.array(entries, dtype=object))

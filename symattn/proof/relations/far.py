@@ -287,7 +287,8 @@ def draws_at(declared: Declared, every: Iterable[dict[str, int]]) -> Iterator[Nu
 def peaks(near: Callable[[int], float], every: Sequence[int]) -> Iterator[int]:
     """Yield sizes at which ``near`` is larger than at those around, searched for between three of ``every``."""
     for low, middle, high in zip(every, every[1:], every[2:], strict=False):
-        if near(middle) > min(near(low), near(high)) and near(middle) >= max(near(low), near(high)):
+        around = near(low), near(high)
+        if near(middle) > min(around) and near(middle) >= max(around):
             # Ternary search: one peak is assumed between the outer sizes.
             while high - low > 2:
                 third = (high - low) // 3
@@ -362,7 +363,8 @@ def _list_sizes_around_numbers(numbers: tuple[Fraction, ...], entries: bool) -> 
     # Bounds may change their order at a printed number, its powers, root or exponential.
     for x in numbers:
         e = Fraction(2.718281828 ** float(x)) if x < log(_LARGEST) else Fraction(0)
-        candidates |= {int(y) + k for y in (x, 1 / x, x * x, isqrt(int(x)), e) for k in (0, 1, 2)}
+        turning = (x, 1 / x, x * x, isqrt(int(x)), e)
+        candidates |= {int(y) + k for y in turning for k in (0, 1, 2)}
     result = sorted(n for n in candidates if 2 < n <= _LARGEST)
     step = 1 + len(result) // (_FEW if entries else _NAMED)
     return result[::-step]

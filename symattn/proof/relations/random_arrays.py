@@ -69,7 +69,8 @@ def mentions(x: Node, key: str, g: Glossary) -> bool:
         return False
     if isinstance(x, Name):
         # x_ij mentions x, x_i and x_ij, each also in capitals.
-        words = {text(Name(x.base, x.sub[:cut])) for cut in range(len(x.sub) + 1)}
+        beginnings = (x.sub[:cut] for cut in range(len(x.sub) + 1))
+        words = {text(Name(x.base, sub)) for sub in beginnings}
         words |= {word[:1].upper() + word[1:] for word in words}
         entries = [g.defined[word] for word in words if word in g.defined]
         if key in words or any(
