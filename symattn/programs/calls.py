@@ -369,6 +369,7 @@ def _first_of(output: Any) -> Any:
 _PRINTED = 100_000  # bytes kept of what one call prints
 # Different warnings of one call that are reported.
 _WARNINGS = 20
+_LONGEST_WARNING = 10_000  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,7 +419,8 @@ def watch(function: Function, places: Sequence[object], keywords: Tensors) -> Wa
                 where(e),
                 refuses(e, function),
             )
-    words = dict.fromkeys(f"{w.category.__name__}: {w.message}" for w in recorded)
+    texts = (f"{w.category.__name__}: {w.message}" for w in recorded)
+    words = dict.fromkeys(text[:_LONGEST_WARNING] for text in texts)
     return Watched(output, error, text(), tuple(words)[:_WARNINGS])
 
 

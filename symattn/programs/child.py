@@ -7,16 +7,19 @@ import os
 import pickle
 import queue
 import re
+import select
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
@@ -26,6 +29,7 @@ from symattn.bounds.called_target import (
     Alignment,
     Convention,
     Failure,
+    Framework,
     Inputs,
     Memory,
     Outcome,
@@ -33,11 +37,24 @@ from symattn.bounds.called_target import (
 from symattn.bounds.domain import Domain
 from symattn.document.codec import command, differing
 from symattn.document.errors import CannotRun, CannotRunHere, NeedsMemory, SymattnError
+from symattn.programs.answers import (
+    has_declared_types,
+    is_convention,
+    is_identity,
+    is_outcome,
+)
 from symattn.programs.confining import MEMORY_GIB
 from symattn.programs.fork_server import ForkedProcess, ForkServer, libraries_of
 from symattn.programs.guard import Tampered
 from symattn.programs.loading import place_of
-from symattn.programs.process import Waiting, descendants_of, end_descendants, receive, time_spent
+from symattn.programs.process import (
+    Inbox,
+    Waiting,
+    descendants_of,
+    end_descendants,
+    receive,
+    time_spent,
+)
 from symattn.programs.refusing import users_frame
 from symattn.programs.request import Request, RequestOrigin
 from symattn.programs.specifications import Specification, kind_of
@@ -83,6 +100,16 @@ _UNREADABLE = object()
 _WRITES = "it writes into the pipe of the judge's answers"
 _ENDING_SECONDS = 60.0  # for the end of a process whose pipe is closed
 _CALL = ("call",)  # the worker announces another call of the function
+#: Calls that a worker may announce before it answers a question, each with a limit of time: many small ones until one
+#: fits, or those of edits. Other questions are a single call.
+_MOST_CALLS = {
+    "prepare": 1 << 12, "benchmark": 1 << 12, "open_trials": 1 << 17, "trials": 1 << 17, "edited": 1 << 17,
+}  # fmt: skip
+#: All these calls together, in limits of one.
+_LIMITS_OF_ANSWER = 16
+#: The share of the time for which a process that is not trusted has to work, or it is idle.
+_IDLE_IF_CONFINED = 0.2
+_CALLS_WITHOUT_END = "it announces calls without end in the pipe of the judge's answers"
 MAX_PROCESSES = 64  # that a confined process may have started and not ended
 
 
@@ -109,8 +136,13 @@ class Process:
         assert self._process.stdout is not None
         self._requests = self._process.stdin
         self._replies = self._process.stdout
+        # Written in parts, so that a process that reads nothing ends no wait of the judge's.
+        self._is_stoppable = sys.platform != "win32"
+        if self._is_stoppable:
+            os.set_blocking(self._requests.fileno(), False)
+        self._began, self._expected, self._calls_left = time.monotonic(), 0, 0
         # A thread reads the pipe, so that waiting for an answer can be limited.
-        self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._answers = Inbox()
         marks = (partial(self._answers.put, mark) for mark in (_ENDED, _UNREADABLE))
         # Objects of the user that answers name instead of bringing them.
         self._known: dict[str, object] = {}
@@ -120,23 +152,49 @@ class Process:
 
     def ask(self, message: tuple[object, ...], limit: float) -> Any:
         """Send ``message``, and wait at most ``limit`` seconds for each call that begins. Ctrl-C ends the process."""
-        return self.answer(limit) if self.send(message) else self._diagnose_process_end()
+        failure = self.send(message, limit)
+        return self.answer(limit) if failure is None else failure
 
-    def send(self, message: tuple[object, ...]) -> bool:
-        """Send ``message``; return False if the process has ended."""
+    def send(self, message: tuple[object, ...], limit: float, answers: int = 1) -> Failure | None:
+        """Send ``message``, which has so many answers; return a ``Failure`` if the process does not take it in time."""
         for part in message:
             if isinstance(part, Request | Convention):
                 self._known.update(part.objects())
         try:
-            pickle.dump(message, self._requests)
-            self._requests.flush()
+            # The worker answers nothing before it is asked; whether its pipe has ended is found out below.
+            if not self._expected and self._answers.holds_other_than(_ENDED):
+                raise Tampered(_WRITES)
+            is_sent = self._write_within_limit(pickle.dumps(message), limit)
         except OSError:
             # A broken pipe: the process has ended.
-            return False
+            return self._diagnose_process_end()
         except BaseException:
             # A part of the message may be sent already, so the process is of no more use.
             self.end()
             raise
+        if not is_sent:
+            self.end()
+            words = f"did not return within {limit:g} s, and reads nothing"
+            return Failure("time limit", words, "TimeLimit")
+        self._expected += answers
+        self._calls_left = _MOST_CALLS.get(str(message[0]), 0)
+        return None
+
+    def _write_within_limit(self, data: bytes, limit: float) -> bool:
+        """Write data into the worker's pipe; return False if it does not read all of it within the limit."""
+        if not self._is_stoppable:
+            self._requests.write(data)
+            self._requests.flush()
+            return True
+        pipe, left = self._requests.fileno(), memoryview(data)
+        waiting = self._wait_at_most(limit)
+        while left:
+            try:
+                left = left[os.write(pipe, left) :]
+            except BlockingIOError:
+                # The pipe is full.
+                if not select.select([], [pipe], [], 0.1)[1] and waiting.over:
+                    return False
         return True
 
     def answer(self, limit: float) -> Any:
@@ -167,8 +225,12 @@ class Process:
             with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended by itself
                 os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        self._answers.close()
         self._reader.join(timeout=1.0)
-        for stream in (self._requests, self._replies, self._errors):
+        streams = [self._requests, self._errors]
+        # A process that was not reached may hold the pipe open: then the reader waits, and closing it would, too.
+        streams += [] if self._reader.is_alive() else [self._replies]
+        for stream in streams:
             with contextlib.suppress(OSError):  # unflushed data has no reader any more
                 stream.close()
 
@@ -196,29 +258,52 @@ class Process:
             self.spent = max(worked, self.spent[0]), max(ready, self.spent[1])
 
     def _wait_for_worker_answer(self, limit: float) -> Any:
-        waiting = Waiting(self._process.pid, limit)
+        waiting = self._wait_at_most(limit)
+        every = self._wait_at_most(_LIMITS_OF_ANSWER * limit)
         while True:
             try:
                 # Short waits, since a limit of processor time has to be looked up again and again.
                 answer = self._answers.get(timeout=min(limit, 0.1))
-                if answer is _ENDED:
-                    return answer
-                if answer is _UNREADABLE or not _is_answer(answer):
-                    raise Tampered(_WRITES)
-                self.spent, answer = answer
-                if answer != _CALL:
-                    return answer
-                # Each call has a limit of its own.
-                waiting = Waiting(self._process.pid, limit)
             except queue.Empty:
                 # A process that the target has started may hold the pipe open after the worker's own end.
                 if self._has_ended() and self._answers.empty():
                     return _ENDED
                 if self._confined and len(descendants_of(self._process.pid)) > MAX_PROCESSES:
                     raise Tampered(f"it starts more than {MAX_PROCESSES} processes") from None
-                if waiting.over:
+                if waiting.over or every.over:
                     self.spent = _add_spent_times(self.spent, waiting.spent)
                     return None
+                continue
+            if answer is _ENDED:
+                return answer
+            if answer is _UNREADABLE or not _is_answer(answer):
+                raise Tampered(_WRITES)
+            spent, answer = answer
+            self.spent = self._limit_spent_time(spent)
+            if answer != _CALL:
+                self._expected -= 1
+                return answer
+            self._calls_left -= 1
+            if self._calls_left < 0:
+                raise Tampered(_CALLS_WITHOUT_END)
+            # Each call has a limit of its own, within that of all.
+            waiting = self._wait_at_most(limit)
+
+    def _wait_at_most(self, limit: float) -> Waiting:
+        """Return a wait for the process. One that is not trusted could work a little now and then, and hold longer."""
+        return Waiting(self._process.pid, limit, _IDLE_IF_CONFINED if self._confined else None)
+
+    def _limit_spent_time(self, spent: tuple[float, float]) -> tuple[float, float]:
+        """Return the times that a worker states, as far as they can be: it may be the target that states them.
+
+        They never shrink, and no process works for longer than all processors of the machine.
+        """
+        most = (time.monotonic() - self._began) * (os.cpu_count() or 1)
+        worked, ready = (
+            max(before, min(now, most)) if isfinite(now) else before
+            for now, before in zip(spent, self.spent, strict=True)
+        )
+        return worked, ready
 
     def _diagnose_process_end(self) -> Failure:
         """Return how the process ended: its exit code or signal, and the place that ``faulthandler`` reported."""
@@ -387,10 +472,15 @@ class Child(AbstractContextManager["Child"]):
         """
         if not isinstance(self._restart_target_if_ended(), Failure):
             self._discard_sent_outcomes()
-        if self._process is not None and self._process.send(
-            ("ahead", [(dict(i), memory) for i, memory in cases])
-        ):
+        if self._process is None:
+            return
+        message = "ahead", [(dict(i), memory) for i, memory in cases]
+        failure = self._process.send(message, self._limits.call, len(cases))
+        if failure is None:
             self._sent.extend(cases)
+        else:
+            # The calls themselves then start another process.
+            self._forget_ended_process()
 
     def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
         """Call the function once in the child; see ``Runner``. ``error`` also reports time-outs and crashes."""
@@ -403,10 +493,7 @@ class Child(AbstractContextManager["Child"]):
                 answer = self._ask_worker("run", dict(inputs), memory)
         if isinstance(answer, Failure):
             return Outcome(error=answer)
-        outcome = _checked_type(answer, Outcome)
-        if not outcome.has_fitting_types:
-            raise Tampered(_WRITES)
-        return outcome
+        return _checked(answer, Outcome, is_outcome)
 
     def semantics(
         self, spec: Attention, seconds: float, domain: Domain | None = None
@@ -415,7 +502,14 @@ class Child(AbstractContextManager["Child"]):
         answer = self._restart_target_if_ended()
         if not isinstance(answer, Failure):
             answer = self._ask_worker("semantics", spec, seconds, domain)
-        return None if isinstance(answer, Failure) else answer
+        if isinstance(answer, Failure):
+            return None
+        # slow to import, and an answer brings it
+        from symattn.verification.semantics import IdentityResult
+
+        return _checked(
+            answer, IdentityResult, lambda x: is_identity(x, isinstance(spec, Attention))
+        )
 
     def trials(self, samples: Samples) -> TrialsInChild:
         """Return the trials of edits of the target's source, made in the child."""
@@ -462,7 +556,10 @@ class Child(AbstractContextManager["Child"]):
         display, settled = (
             result if isinstance(result, tuple) and len(result) == 2 else (None, None)
         )
-        self.display, likely = _checked_type(display, str), _checked_type(settled, Request).likely
+        self.display = _checked(display, str, lambda x: has_declared_types(x, str))
+        likely = getattr(_checked(settled, Request), "likely", None)
+        if not has_declared_types(likely, Framework | None):
+            raise Tampered(_WRITES)
         self._request = replace(self._request, likely=likely)
         return self._agreed_call()
 
@@ -477,7 +574,7 @@ class Child(AbstractContextManager["Child"]):
             answer = self._restart_target_if_ended()
         if isinstance(answer, Failure):
             raise _kind_of(answer)(f"{self._target} cannot be called: it {answer.message}")
-        convention = _checked_type(answer, Convention)
+        convention = _checked(answer, Convention, is_convention)
         # A candidate that is not trusted may compute something else where NumPy runs its programs.
         return convention if self._secret is None else replace(convention, compiles=False)
 
@@ -558,7 +655,7 @@ class Child(AbstractContextManager["Child"]):
         question = "watch", place_of(self._target), secret, os.getpid(), self._has_arrays_alone
         left_open = process.ask(question, self._limits.start)
         if not isinstance(left_open, Failure):
-            self.notes = _checked_type(_content_of(left_open), tuple)
+            self.notes = _checked(_content_of(left_open), tuple, _are_texts)
 
 
 class WithArraysAlone(Child):
@@ -650,11 +747,15 @@ class SharedAdviser(AbstractContextManager["SharedAdviser"]):
 T = TypeVar("T")
 
 
-def _checked_type(content: Any, kind: type[T]) -> T:
-    """Return a content of a reply. Raises ``Tampered`` unless it is of this kind: the worker's own always are."""
-    if not isinstance(content, kind):
+def _checked(content: Any, kind: type[T], is_right: Callable[[Any], bool] = lambda x: True) -> T:
+    """Return a content of a reply. Raises ``Tampered`` unless it is of this kind, and right: the worker's own are."""
+    if not (isinstance(content, kind) and is_right(content)):
         raise Tampered(_WRITES)
     return content
+
+
+def _are_texts(x: Any) -> bool:
+    return has_declared_types(x, tuple[str, ...])
 
 
 def _content_of(reply: Any) -> Any:

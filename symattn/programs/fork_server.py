@@ -30,6 +30,7 @@ from symattn.programs.process import time_spent
 #: Libraries that are imported before the target is, if its text or that of a reference imports them.
 LIBRARIES = ("torch",)
 _START_SECONDS = 60.0  # for the imports of the server, before a process is started without it
+_END_SECONDS = 60.0  # for the end of a process that was killed
 _PID, _STATUS = struct.Struct("i"), struct.Struct("id")
 _MAX_MESSAGE = 1 << 16  # bytes of a request, which holds paths
 _MAX_TEXT = 1 << 22  # bytes of a file whose imports are looked up
@@ -161,14 +162,20 @@ class ForkedProcess:
 
     def poll(self) -> int | None:
         """Return the exit code if the process has ended, negative for a signal; else None."""
-        if self.returncode is None and select.select([self._status], [], [], 0)[0]:
+        if self.returncode is None and self._is_said(0):
             return self.wait()
         return self.returncode
+
+    def _is_said(self, seconds: float) -> bool:
+        """Return whether the process was said to have ended within so many seconds."""
+        return bool(select.select([self._status], [], [], seconds)[0])
 
     def wait(self) -> int:
         """Wait for the end of the process, and return its exit code."""
         if self.returncode is None:
-            ending = os.read(self._status, _STATUS.size)
+            # Whoever waits for the process may have been stopped by it, and says nothing.
+            said = self._is_said(_END_SECONDS)
+            ending = os.read(self._status, _STATUS.size) if said else b""
             os.close(self._status)
             # Nothing is read if whoever waits for the process was killed, as all of a machine may be.
             code, self.worked = _STATUS.unpack(ending) if ending else (signal.SIGKILL, 0.0)

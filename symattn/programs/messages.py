@@ -8,9 +8,10 @@ memory than its limit.
 from __future__ import annotations
 
 import pickle
+import struct
 import sys
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import is_dataclass
 from enum import Enum
 from fractions import Fraction
@@ -22,6 +23,13 @@ from symattn.document.errors import SymattnError
 
 #: Bytes of one message; a worker refuses outputs that would need more (``worker``).
 MAX_BYTES = 1 << 30
+#: Operations of one message, of which some make an object from one byte.
+MAX_OPERATIONS = 1 << 21
+#: Keys other than texts and short numbers, which can be chosen so that each is compared with all others.
+_MAX_ODD_KEYS = 1 << 12
+_SHORT = 1 << 31
+#: Bytes of a whole number, and characters of the name of a dtype: work on longer ones may take without end.
+_MAX_BYTES_OF_NUMBER, _MAX_DTYPE = 1 << 12, 64
 
 
 class _Bounded:
@@ -29,6 +37,10 @@ class _Bounded:
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self._pipe, self._left, self.ended = pipe, MAX_BYTES, False
+
+    @property
+    def bytes_read(self) -> int:
+        return MAX_BYTES - self._left
 
     def read(self, size: int) -> bytes:
         # Refused before memory is taken for it.
@@ -61,7 +73,8 @@ class _Maker:
 
 def _dtype(text: Any, *_: Any) -> np.dtype[Any]:
     """Return a dtype of numbers or texts; any other one could make objects of numbers."""
-    result: np.dtype[Any] = np.dtype(text) if type(text) is str else np.dtype(object)
+    is_name = type(text) is str and len(text) <= _MAX_DTYPE
+    result: np.dtype[Any] = np.dtype(text) if is_name else np.dtype(object)
     if result.kind not in "biufcSU":
         raise pickle.UnpicklingError(f"{result} is no dtype of numbers")
     return result
@@ -112,6 +125,20 @@ _MAKERS: Mapping[tuple[str, str], Any] = {
 }
 
 
+class _Counted(dict[int, Callable[[Any], None]]):
+    """The operations of a reader, which are counted as they are looked up."""
+
+    def __init__(self, operations: Mapping[int, Callable[[Any], None]]) -> None:
+        super().__init__(operations)
+        self._left = MAX_OPERATIONS
+
+    def __getitem__(self, operation: int) -> Callable[[Any], None]:
+        self._left -= 1
+        if self._left < 0:
+            raise pickle.UnpicklingError("the message has too many objects")
+        return super().__getitem__(operation)
+
+
 #: The reader that is written in Python, whose operations can be replaced; the types know little of it.
 _Reader: Any = pickle._Unpickler
 
@@ -124,6 +151,13 @@ class DataAlone(_Reader):  # type: ignore[misc]
     def __init__(self, pipe: IO[bytes], known: Mapping[str, object] | None = None) -> None:
         self._bounded, self._known = _Bounded(pipe), {} if known is None else known
         super().__init__(self._bounded, fix_imports=False)
+        self.dispatch = _Counted(type(self).dispatch)  # type: ignore[misc]
+        self._odd_keys = 0
+
+    @property
+    def bytes_read(self) -> int:
+        """Return how long the message was."""
+        return self._bounded.bytes_read
 
     @property
     def ended(self) -> bool:
@@ -150,9 +184,21 @@ class DataAlone(_Reader):  # type: ignore[misc]
             raise pickle.UnpicklingError(f"the message changes {type(changed).__name__}")
         return changed
 
+    def _count_keys(self, keys: Iterable[Any]) -> None:
+        """Count keys and members that may all have one hash. Raises ``UnpicklingError`` for too many."""
+        for key in keys:
+            is_plain = type(key) is str or (type(key) in (int, bool) and abs(key) < _SHORT)
+            self._odd_keys += not is_plain
+        if self._odd_keys > _MAX_ODD_KEYS:
+            raise pickle.UnpicklingError("the message has too many keys that are no texts")
+
     def _load_reduce(self) -> None:
         parts = self.stack.pop()
         make = self.stack[-1]
+        for part in parts:
+            # All that is made from a list may be made of its keys.
+            if isinstance(part, list):
+                self._count_keys(part)
         is_own = isinstance(make, type) and issubclass(make, Enum | SymattnError)
         if not (is_own or isinstance(make, _Maker)):
             raise pickle.UnpicklingError(f"{make} is not called")
@@ -192,17 +238,36 @@ class DataAlone(_Reader):  # type: ignore[misc]
     def _load_item(self) -> None:
         name, value = self.stack[-2:]
         del self.stack[-2:]
+        self._count_keys([name])
         self._change(dict)[name] = value
 
     def _load_items(self) -> None:
         items = self.pop_mark()
+        self._count_keys(items[::2])
         changed = self._change(dict)
         for name, value in zip(items[::2], items[1::2], strict=True):
             changed[name] = value
 
     def _load_members(self) -> None:
         items = self.pop_mark()
+        self._count_keys(items)
         self._change(set).update(items)
+
+    def _load_dictionary(self) -> None:
+        items = self.pop_mark()
+        self._count_keys(items[::2])
+        self.append(dict(zip(items[::2], items[1::2], strict=True)))
+
+    def _load_frozen_members(self) -> None:
+        items = self.pop_mark()
+        self._count_keys(items)
+        self.append(frozenset(items))
+
+    def _load_long_number(self) -> None:
+        (length,) = struct.unpack("<i", self.read(4))
+        if not 0 <= length <= _MAX_BYTES_OF_NUMBER:
+            raise pickle.UnpicklingError("the number is too long")
+        self.append(pickle.decode_long(self.read(length)))
 
     dispatch |= {
         pickle.REDUCE[0]: _load_reduce,
@@ -213,6 +278,9 @@ class DataAlone(_Reader):  # type: ignore[misc]
         pickle.SETITEM[0]: _load_item,
         pickle.SETITEMS[0]: _load_items,
         pickle.ADDITEMS[0]: _load_members,
+        pickle.DICT[0]: _load_dictionary,
+        pickle.FROZENSET[0]: _load_frozen_members,
+        pickle.LONG4[0]: _load_long_number,
     }
     # Other ways to call a class, which symattn's own messages do not take.
     for _way in (pickle.INST, pickle.OBJ, pickle.NEWOBJ_EX, pickle.EXT1, pickle.EXT2, pickle.EXT4):

@@ -14,13 +14,15 @@ import pickle
 import queue
 import select
 import signal
+import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from symattn.programs.messages import DataAlone
+from symattn.programs.messages import MAX_BYTES, DataAlone
 from symattn.verification.effort import exhausted, ready_time
 
 
@@ -90,10 +92,14 @@ def _send_signal_to_processes(processes: Iterable[int], number: int) -> None:
 
 
 class Waiting:
-    """A wait for a process, ``over`` once it has worked, or been idle, for ``limit`` seconds."""
+    """A wait for a process, ``over`` once it has worked, or been idle, for ``limit`` seconds.
 
-    def __init__(self, process: int, limit: float) -> None:
+    It is idle if it works, or waits for a processor, for less than a share ``idle`` of the time: usually 2 %.
+    """
+
+    def __init__(self, process: int, limit: float, idle: float | None = None) -> None:
         self._process, self._limit, self._began = process, limit, time.monotonic()
+        self._idle = idle
         self._before: tuple[float, float] | None = None
 
     @property
@@ -102,7 +108,7 @@ class Waiting:
         if self._before is None:
             self._before = time_spent(self._process)
         wall = time.monotonic() - self._began
-        return wall > self._limit and exhausted(self._limit, wall, *self.spent)
+        return wall > self._limit and exhausted(self._limit, wall, *self.spent, self._idle)
 
     @property
     def spent(self) -> tuple[float, float]:
@@ -114,14 +120,68 @@ class Waiting:
         return worked - before, ready - ready_before
 
 
+class Inbox:
+    """Messages that were read and not taken yet. Whoever reads more waits while these have too many bytes.
+
+    A process that is not trusted may write without end: so it fills its pipe, and no memory.
+    """
+
+    def __init__(self, most_bytes: int = MAX_BYTES) -> None:
+        self._most, self._bytes, self._is_closed = most_bytes, 0, False
+        self._messages: deque[tuple[Any, int]] = deque()
+        self._changed = threading.Condition()
+
+    def put(self, message: Any, read_bytes: int = 0) -> None:
+        """Add a message of so many bytes, once there is room; a closed inbox takes all, and forgets them."""
+        size = read_bytes + _BYTES_OF_OBJECTS
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or self._has_room(size))
+            if not self._is_closed:
+                self._messages.append((message, size))
+                self._bytes += size
+                self._changed.notify_all()
+
+    def _has_room(self, size: int) -> bool:
+        return not self._messages or self._bytes + size <= self._most
+
+    def get(self, timeout: float | None = None) -> Any:
+        """Take the oldest message. Raises ``queue.Empty`` if none comes in time."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._messages, timeout):
+                raise queue.Empty
+            message, size = self._messages.popleft()
+            self._bytes -= size
+            self._changed.notify_all()
+            return message
+
+    def empty(self) -> bool:
+        """Return whether there is no message."""
+        return not self._messages
+
+    def holds_other_than(self, mark: object) -> bool:
+        """Return whether there is a message, and the oldest is not this one."""
+        with self._changed:
+            return bool(self._messages) and self._messages[0][0] is not mark
+
+    def close(self) -> None:
+        """Forget all messages, and those that come."""
+        with self._changed:
+            self._is_closed = True
+            self._messages.clear()
+            self._changed.notify_all()
+
+
+_BYTES_OF_OBJECTS = 1 << 10  # of the objects of the shortest message
+
+
 def receive(
     messages: IO[bytes],
-    into: queue.SimpleQueue[Any],
+    into: Inbox,
     ended: Callable[[], None],
     unreadable: Callable[[], None] | None = None,
     known: Mapping[str, object] | None = None,
 ) -> None:
-    """Put messages ``into`` a queue until there are no more, then call ``ended``.
+    """Put messages ``into`` an inbox until there are no more, then call ``ended``.
 
     With ``unreadable`` the other end is not trusted: only data are read, and it is called at the first other message.
     Such a message may name the objects that are ``known`` here.
@@ -129,13 +189,14 @@ def receive(
     while True:
         reader = pickle.Unpickler(messages) if unreadable is None else DataAlone(messages, known)
         try:
-            into.put(reader.load())
+            message = reader.load()
         except (EOFError, OSError):
             return ended()
         except Exception:  # broken data can make any operation of the format fail
             # A process that ends while it writes leaves a part of a message.
             is_part = isinstance(reader, DataAlone) and reader.ended
             return ended() if unreadable is None or is_part else unreadable()
+        into.put(message, reader.bytes_read if isinstance(reader, DataAlone) else 0)
 
 
 class NotDone(Exception):
@@ -163,16 +224,28 @@ def apart(task: Callable[[], Iterable[object]], seconds: float) -> list[Any]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(copy, signal.SIGKILL)
         os.waitpid(copy, 0)
-    opened: list[tuple[bool, Any]] = []
-    # Up to the first that is incomplete, or is none: the task's own code may write into the pipe.
-    with io.BytesIO(answers) as file, contextlib.suppress(Exception):
-        while isinstance(pair := pickle.load(file), tuple) and len(pair) == 2:
-            opened.append(pair)
+    opened = [*_yield_answers_of_copy(answers)]
     results = [content for done, content in opened if done]
     if not results:
         ending = "it ended its process" if ended else f"it did not end within {seconds:g} s"
         raise NotDone(opened[0][1] if opened else ending)
     return results
+
+
+def _yield_answers_of_copy(written: bytes) -> Iterator[tuple[bool, Any]]:
+    """Yield what a copy wrote, up to the first that is incomplete, or none: the task's own code may write as well.
+
+    Only data are read, whose objects the copy cannot have changed.
+    """
+    with io.BytesIO(written) as file, contextlib.suppress(Exception):
+        while True:
+            match DataAlone(file).load():
+                case (True, result):
+                    yield True, result
+                case (False, str() as words):
+                    yield False, words
+                case _:
+                    return
 
 
 def _work_in_process_copy(
@@ -198,15 +271,23 @@ def _work_in_process_copy(
 
 
 def _read_pipe_until_limit(reading: int, waiting: Waiting) -> tuple[bytes, bool]:
-    """Return the bytes received in time, and whether they are complete."""
-    result = b""
-    while True:
+    """Return the bytes received in time, and whether they are complete; no more than a message may have."""
+    result, parts = bytearray(), 0
+    while len(result) < MAX_BYTES:
         # A short wait, so that the limit is looked at even if nothing comes.
         if select.select([reading], [], [], 0.1)[0]:
             part = os.read(reading, 1 << 16)
             # An empty read is the end of the pipe.
             if not part:
-                return result, True
+                return bytes(result), True
             result += part
-        elif waiting.over:
-            return result, False
+            parts += 1
+            # Now and then, also if there is always more to read.
+            if parts % _PARTS_BETWEEN_LOOKS:
+                continue
+        if waiting.over:
+            break
+    return bytes(result), False
+
+
+_PARTS_BETWEEN_LOOKS = 64  # at the limit of time

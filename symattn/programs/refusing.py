@@ -43,6 +43,9 @@ class NotCallable(InputError):
     """Raised if a target exists, but cannot be called as it is."""
 
 
+_LONGEST_LINE = 10_000  # characters of a message that are read
+
+
 def one_line(error: BaseException) -> str:
     """Return the type of an exception and the first line of its message, like the last line of a traceback."""
     try:
@@ -52,7 +55,7 @@ def one_line(error: BaseException) -> str:
     except BaseException:  # an exception that cannot even be printed
         message = ""
     lines = message.strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return f"{type(error).__name__}: {lines[0][:_LONGEST_LINE]}" if lines else type(error).__name__
 
 
 def where(error: BaseException) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import faulthandler
 import io
 import os
-import queue
 import sys
 import threading
 import traceback
@@ -24,7 +23,7 @@ from symattn.programs.calls import Target, announced, captured
 from symattn.programs.loading import load
 from symattn.programs.messages import MAX_BYTES, Sender
 from symattn.programs.names import Function
-from symattn.programs.process import receive
+from symattn.programs.process import Inbox, receive
 from symattn.programs.refusing import where
 from symattn.verification.effort import ready_time
 
@@ -45,7 +44,7 @@ def main() -> None:
     _own_process = os.getpid()
     requests, replies = _private_pipes()
     faulthandler.enable(all_threads=False)
-    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    inbox = Inbox()
     threading.Thread(target=_receive_requests, args=(requests, inbox), daemon=True).start()
     server = _Server(partial(_send_timed_message, replies, ("call",)))
     while True:
@@ -205,7 +204,7 @@ def _out_of_memory() -> str:
     return f"needs more memory than {limit}"
 
 
-def _receive_requests(requests: BinaryIO, inbox: queue.SimpleQueue[Any]) -> None:
+def _receive_requests(requests: BinaryIO, inbox: Inbox) -> None:
     """Put requests into the inbox, and exit when the parent is gone, whatever the target is doing."""
     confining.leave_capabilities()
     receive(requests, inbox, partial(os._exit, 0))

@@ -20,13 +20,16 @@ LIGHTER = 16  # factor by which elements count less if a function is called and 
 _IDLE = 0.02  # share of wall-clock time: a process that runs, or waits for a processor, for less is idle
 
 
-def exhausted(limit: float, wall: float, worked: float, ready: float = 0.0) -> bool:
+def exhausted(
+    limit: float, wall: float, worked: float, ready: float = 0.0, idle: float | None = None
+) -> bool:
     """Return whether a process that ``worked`` for so many of ``wall`` seconds has spent ``limit`` seconds.
 
     Processor time counts, so that a busy machine ends nothing: there a process is ``ready`` to run for the rest of the
-    time. An idle process is ended by wall-clock time.
+    time. A process that was neither for a share ``idle`` of the time is ended by wall-clock time.
     """
-    return wall > limit and (worked > limit or worked + ready < _IDLE * wall)
+    share = _IDLE if idle is None else idle
+    return wall > limit and (worked > limit or worked + ready < share * wall)
 
 
 def ready_time(process: int | str = "self") -> float:

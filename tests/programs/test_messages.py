@@ -97,3 +97,20 @@ def test_objects_of_the_caller_are_named() -> None:
 def test_an_error_is_read_by_its_class() -> None:
     result = read(pickle.dumps(SymattnError("words")))
     assert (type(result), result.args) == (SymattnError, ("words",))
+
+
+def test_work_on_a_message_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Numbers like these can be chosen so that all have one hash.
+    long = dict.fromkeys(range(2**40, 2**40 + 5000))
+    for content in (long, {*long}, frozenset(long)):
+        with pytest.raises(pickle.UnpicklingError, match="too many keys"):
+            read(pickle.dumps(content))
+    assert len(read(pickle.dumps({str(k): k for k in range(5000)}))) == 5000
+    assert len(read(pickle.dumps(set(range(5000))))) == 5000
+    for content in (1 << (1 << 16), Fraction(1 << (1 << 16), 3)):
+        with pytest.raises(pickle.UnpicklingError, match="too long"):
+            read(b"\x80\x04" + pickle.dumps(content)[2:])
+    monkeypatch.setattr(messages, "MAX_OPERATIONS", 1000)
+    assert read(b"N0" * 400 + b"K\x01.") == 1
+    with pytest.raises(pickle.UnpicklingError, match="too many objects"):
+        read(b"N0" * 600 + b"K\x01.")

@@ -41,6 +41,7 @@ from symattn.verification.report import Fault, Report
 _MAX_SEED = 2**31
 _MAX_SHOWN = 64  # entries of the inputs of a call that a judgement holds
 _SMALL_ERROR = 0.01  # an error of a step's numbers that PASS promises to have noticed
+_FILE_CHANGED = "the candidate's file changed while it was judged"
 #: The limit for a candidate that is a function.
 _IN_THIS_PROCESS = (
     "the candidate ran in the judge's own process, without a time limit, and could have read the definition; "
@@ -190,7 +191,7 @@ class CandidateJudge:
             judged = fields_of_tampering(str(error))
         # Outputs of a file that changed say nothing about it, so this comes last.
         if before != hash_of_target(self.candidate):
-            judged = fields_of_tampering("the candidate's file changed while it was judged")
+            judged = fields_of_tampering(_FILE_CHANGED)
         judged["notes"] = (*judged.get("notes", ()), *noted)
         seeds = {"inputs": drawn[0]} if drawn else {}
         identity = identity_of(self.candidate, before)
@@ -304,6 +305,16 @@ class CandidateJudge:
 def fields_of_tampering(words: str) -> dict[str, Any]:
     """Return the fields of a judgement of a candidate that acted against the judge, as the words say."""
     return {"status": Status.TAMPERED, "reason": words, "tampering": (words,)}
+
+
+def with_file_compared(judgement: Judgement, candidate: str) -> Judgement:
+    """Return the judgement, or one of tampering if the candidate's file is another since it was hashed.
+
+    Further calls after a judgement, such as those of a benchmark, may change it as well.
+    """
+    if judgement.identity.candidate == hash_of_target(candidate):
+        return judgement
+    return replace(judgement, limits=(), **fields_of_tampering(_FILE_CHANGED))
 
 
 def identity_of(candidate: Function | str, known: str | None = None) -> TextHashes:

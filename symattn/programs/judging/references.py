@@ -45,6 +45,7 @@ from symattn.programs.judging.judging import (
     fields_of_tampering,
     identity_of,
     shown_fault,
+    with_file_compared,
 )
 from symattn.programs.judging.recurrences import domain_of_recurrence, plausible_recurrences
 from symattn.programs.judging.workloads import (
@@ -151,11 +152,9 @@ class ByReference:
         target = named(self.candidate, benchmark)
         result = self._judge_by_definition(target, definition, how)
         # Only a candidate that passes is called once more.
-        return (
-            _with_own_inputs(result, target, definition, how, benchmark)
-            if result.passed
-            else result
-        )
+        if result.passed:
+            result = _with_own_inputs(result, target, definition, how, benchmark)
+        return with_file_compared(result, target)
 
     def _by_definition_file(self) -> Judgement:
         """Return the judgement by the reference in a ``definition.json``, which is run from a file of its own."""
@@ -184,11 +183,9 @@ class ByReference:
             return self._make_invalid_judgement(reason, clock)
         target = f"{self.candidate}:{RUN}" if self.candidate.endswith(".py") else self.candidate
         result = self._judge_by_definition(target, definition, how)
-        return (
-            self._at_workloads(result, target, definition, how, kernel, workloads)
-            if result.passed
-            else result
-        )
+        if result.passed:
+            result = self._at_workloads(result, target, definition, how, kernel, workloads)
+        return with_file_compared(result, target)
 
     def _find_definition_of_text(
         self,

@@ -7,16 +7,14 @@ search ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
-from math import isfinite, prod
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Convention, Failure, Inputs, Memory, Outcome
 from symattn.bounds.domain import Domain
-from symattn.bounds.inputs import Sizes
 from symattn.document.errors import CannotRun
-from symattn.document.evidence import Evidence, Grade
+from symattn.programs.answers import is_complete, is_identity, is_outcome
 from symattn.programs.guard import Tampered
 from symattn.programs.repairing.edits import TIERS, Edit
 from symattn.programs.repairing.trials import JudgedSample, Opened, Samples, Screened
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
 _WORK_OF_END = 10_000
 #: Larger numbers, and longer texts for a reader, are none of an edit: to show or compare them takes long, or raises.
 _LARGEST, _LONGEST_TEXT = 1 << 40, 1000
-#: The same of a length, and of the scores of one case, at which residues differ.
-_LARGEST_SIZE, _MOST_SCORES = 1 << 16, 1 << 26
 
 
 class TrialsInChild:
@@ -142,20 +138,15 @@ def _is_short(x: Any) -> bool:
     return type(x) is str and len(x) <= _LONGEST_TEXT
 
 
-def _is_complete(x: Any, kind: type) -> bool:
-    """Return whether an object is of a dataclass, with all of its fields: a message may bring one without."""
-    return type(x) is kind and all(hasattr(x, field.name) for field in fields(kind))
-
-
 def _is_opened(x: Any) -> bool:
-    if not _is_complete(x, Opened) or not type(x.file) is type(x.digest) is str:
+    if not is_complete(x, Opened) or not type(x.file) is type(x.digest) is str:
         return False
     # No path has a null character.
     return "\0" not in x.file and _is_whole(x.longest_block) and x.longest_block >= 0
 
 
 def _is_screened(x: Any, numbers: range) -> bool:
-    if not _is_complete(x, Screened):
+    if not is_complete(x, Screened):
         return False
     is_known = type(x.number) is int and x.number in numbers
     flags = x.passes, x.strays, x.widens
@@ -164,7 +155,7 @@ def _is_screened(x: Any, numbers: range) -> bool:
 
 def _is_edit(x: Any) -> bool:
     """Return whether an object is an edit of a text, with fields of their types."""
-    if not _is_complete(x, Edit) or type(x.replacements) is not tuple or not x.replacements:
+    if not is_complete(x, Edit) or type(x.replacements) is not tuple or not x.replacements:
         return False
     whole, texts = (x.tier, x.place, x.node, x.group, x.alike, x.times), (x.rule, x.old, x.new)
     is_plain = all(map(_is_whole, whole)) and all(map(_is_short, texts))
@@ -174,48 +165,12 @@ def _is_edit(x: Any) -> bool:
 
 
 def _is_replacement(x: Any) -> bool:
-    if not _is_complete(x, Replacement):
+    if not is_complete(x, Replacement):
         return False
     # Columns are counted from 0, lines from 1.
     starts, ends = (x.line, x.column), (x.end_line, x.end_column)
     whole = all(map(_is_whole, (*starts, *ends)))
     return whole and (1, 0) <= starts <= ends and x.end_column >= 0 and type(x.new) is str
-
-
-def _is_outcome(x: Any) -> bool:
-    return _is_complete(x, Outcome) and x.has_fitting_types
-
-
-def _is_identity(x: Any) -> bool:
-    """Return whether an object is a result of residues, as far as an answer about an edit needs it."""
-    # slow to import, and needed only once an edit passes every other question
-    from symattn.verification.semantics import IdentityResult
-
-    if not _is_complete(x, IdentityResult) or not _is_complete(x.evidence, Evidence):
-        return False
-    has_epsilon = isinstance(x.epsilon, float) and isfinite(x.epsilon)
-    if type(x.evidence.grade) is not Grade or not (has_epsilon or x.epsilon is None):
-        return False
-    is_decided = x.agrees is None or type(x.agrees) is bool
-    # ε belongs to this grade alone.
-    is_graded = x.agrees is not True or has_epsilon == (x.evidence.grade is Grade.TESTED)
-    has_words = type(x.notes) is tuple and all(type(note) is str for note in x.notes)
-    is_placed = x.difference is None or _is_difference(x.difference)
-    return is_decided and is_graded and has_words and is_placed and type(x.nearly) is bool
-
-
-def _is_difference(x: Any) -> bool:
-    """Return whether an object says where residues differ, at sizes of which inputs can be made."""
-    from symattn.verification.semantics import Difference
-
-    if not _is_complete(x, Difference) or not _is_complete(x.sizes, Sizes):
-        return False
-    sizes = x.sizes
-    if type(sizes.batch) is not tuple:
-        return False
-    every = (sizes.n_q, sizes.n_k, sizes.d_k, sizes.d_v, sizes.d_model, *sizes.batch)
-    is_plain = all(type(n) is int and 0 <= n <= _LARGEST_SIZE for n in every)
-    return is_plain and prod((sizes.n_q, sizes.n_k, *sizes.batch)) <= _MOST_SCORES
 
 
 class EditedInChild:
@@ -246,7 +201,7 @@ class EditedInChild:
     def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
         """Call the edited function once; see ``Runner``."""
         answer = self._ask_edited_target(0.0, "run", dict(inputs), memory)
-        outcome: Outcome = _checked_answer(answer, _is_outcome(answer))
+        outcome: Outcome = _checked_answer(answer, is_outcome(answer))
         return outcome
 
     def semantics(
@@ -255,7 +210,9 @@ class EditedInChild:
         """Return the identity test on residues."""
         # Longer than the identity test's own limit, so that the process ends only as a last resort.
         answer = self._ask_edited_target(60.0 + 2 * seconds, "semantics", spec, seconds, domain)
-        result: IdentityResult = _checked_answer(answer, _is_identity(answer))
+        result: IdentityResult = _checked_answer(
+            answer, is_identity(answer, isinstance(spec, Attention))
+        )
         return result
 
     def _ask_edited_target(self, seconds: float, question: str, *rest: Any) -> Any:

@@ -11,14 +11,16 @@ import numpy as np
 import pytest
 
 from symattn import Attention, judge
+from symattn.bounds.called_target import Convention
 from symattn.document import schemas
 from symattn.programs import calls, guard
 from symattn.programs.child import TargetOptions
+from symattn.programs.judging import references
 from symattn.programs.judging.benchmark import Benchmark
 from symattn.programs.judging.definition_file import KernelDefinition
 from symattn.programs.judging.judgement import Status
-from symattn.programs.judging.judging import CandidateJudge
-from symattn.programs.judging.references import _with_own_inputs
+from symattn.programs.judging.judging import CandidateJudge, identity_of
+from symattn.programs.judging.references import ByReference, _with_own_inputs
 from symattn.programs.judging.workloads import Workloads, with_workloads
 from tests.programs.judging.hostile import BREAKING, FAILING, RIGHT, TAMPERING
 
@@ -312,3 +314,21 @@ def test_tampering_at_the_sizes_of_a_benchmark_alone_is_no_limit(tmp_path: Path,
         after = with_workloads(before, f"{path}:f", Attention(), how, kernel, Workloads("w", ({"n": 40, "d": 4},), 1))
     assert after.status is Status.TAMPERED
     assert "exit code 0" in after.tampering[0]
+
+
+def test_a_file_that_changes_at_the_inputs_of_a_benchmark_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "kernel.py"
+    path.write_text(f"{RIGHT}def f(q, k, v):\n    open(__file__, 'a').write('#')\n    return right(q, k, v)\n")
+    target, how = f"{path}:f", TargetOptions(secret=(), layout="nd")
+    arrays = tuple(np.ones((4, 4), np.float32) for _ in range(3))
+    passed = replace(judge(lambda q, k, v: v, examples=0), status=Status.PASS, identity=identity_of(target))
+    benchmark = Benchmark((), tuple(a.shape for a in arrays), arrays)
+    monkeypatch.setattr(references, "ask_first", lambda *_, **__: (benchmark, None))
+    found = references.Recognised(Attention(), how, convention=Convention(()))
+    monkeypatch.setattr(ByReference, "_find_reference_definition", lambda *_: found)
+    monkeypatch.setattr(ByReference, "_judge_by_definition", lambda *_: passed)
+    judgement = ByReference(target, "ref.py", None, how)._judgement()
+    assert judgement.status is Status.TAMPERED, judgement
+    assert "file changed" in judgement.reason

@@ -1,0 +1,216 @@
+"""Candidates that would hold their judge without end, and answers that would end it with an error."""
+
+import io
+import os
+import pickle
+import threading
+from dataclasses import replace
+from pathlib import Path
+from queue import Empty
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn import Attention, judge
+from symattn.bounds.called_target import Argument, Convention, Outcome
+from symattn.bounds.inputs import Sizes
+from symattn.document.evidence import Evidence, Grade
+from symattn.programs import child, process
+from symattn.programs.answers import has_declared_types, is_convention, is_identity, is_outcome
+from symattn.programs.guard import Tampered
+from symattn.programs.judging.judgement import Status
+from symattn.programs.process import Inbox, receive
+from symattn.verification import effort
+from symattn.verification.semantics import Difference, IdentityResult, Witness
+from tests.programs.judging.hostile import RIGHT
+
+#: Finds the pipe of the judge's answers, and writes into it.
+WRITING = """
+import ctypes, fcntl, os, pickle, stat, threading
+
+def send(data):
+    for number in range(3, 64):
+        try:
+            is_pipe = stat.S_ISFIFO(os.fstat(number).st_mode)
+            if is_pipe and fcntl.fcntl(number, fcntl.F_GETFL) & os.O_WRONLY:
+                os.write(number, data)
+        except OSError:
+            pass
+
+def answer(*reply):
+    return pickle.dumps(((0.0, 0.0), reply))
+
+def send_without_end(data):
+    while True:
+        send(data)
+"""
+HOLDING = {
+    "announces calls without end": (
+        "def f(q, k, v):\n    send_without_end(answer('call'))",
+        Status.TAMPERED, "calls without end",
+    ),
+    "answers without end": (
+        "def f(q, k, v):\n    threading.Thread(target=send_without_end, args=(answer('done', 1),)).start()\n"
+        "    return right(q, k, v)",
+        Status.TAMPERED, "pipe of the judge's answers",
+    ),
+    "reads nothing": (
+        "def f(q, k, v):\n    if q.size > 99:\n        ctypes.PyDLL(None).sleep(1000)\n    return right(q, k, v)",
+        Status.UNDECIDED, "did not return",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="pipes of Unix")
+@pytest.mark.parametrize("name", HOLDING)
+def test_nothing_holds_the_judge(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, status, words = HOLDING[name]
+    monkeypatch.setitem(child._MOST_CALLS, "prepare", 100)
+    path = tmp_path / "kernel.py"
+    path.write_text(RIGHT + WRITING + text)
+    judgement = judge(f"{path}:f", examples=1, time_limit=0.5)
+    assert judgement.status is status, judgement
+    assert words in judgement.reason
+
+
+class Silent(child.Process):
+    """A process that does what a text says, in the place of a worker."""
+
+    def __init__(self, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(child, "_PROGRAM", text)
+        super().__init__()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="pipes of Unix")
+def test_a_question_that_is_not_read_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What it takes to start counts as work.
+    monkeypatch.setattr(effort, "_IDLE", 0.9)
+    asked = Silent("import time\ntime.sleep(100)", monkeypatch)
+    failure = asked.ask(("run", np.ones(1 << 20)), 0.3)
+    assert (failure.reason, "reads nothing" in failure.message) == ("time limit", True)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="pipes of Unix")
+def test_stated_times_are_those_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [((1e9, float("nan")), ("done", 1)), ((-1.0, 0.0), ("done", 2))]
+    written = b"".join(map(pickle.dumps, answers))
+    asked = Silent(f"import os, time\nos.write(1, {written!r})\ntime.sleep(100)", monkeypatch)
+    # Both are expected, as those of cases that were sent ahead.
+    asked._expected = 1
+    assert asked.ask(("run",), 60) == ("done", 1)
+    worked, ready = asked.spent
+    assert 0 <= worked < 1e6
+    assert ready == 0.0
+    assert asked.answer(60) == ("done", 2)
+    assert asked.spent == (worked, ready)
+    asked.end()
+
+
+def test_an_inbox_makes_its_writer_wait() -> None:
+    inbox, written = Inbox(10_000), io.BytesIO(pickle.dumps(1) * 1000)
+    marks: list[str] = []
+    reader = threading.Thread(target=receive, args=(written, inbox, lambda: marks.append("end"), marks.clear))
+    reader.start()
+    assert [inbox.get(1.0) for _ in range(20)] == [1] * 20
+    reader.join(0.1)
+    assert reader.is_alive()
+    assert len(inbox._messages) < 10
+    inbox.close()
+    reader.join(10)
+    assert marks == ["end"]
+    with pytest.raises(Empty):
+        inbox.get(0.0)
+
+
+class Code:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.putenv, ("SYMATTN_RAN", "1")
+
+
+def test_a_copy_answers_with_data_alone() -> None:
+    written = pickle.dumps((True, 1)) + pickle.dumps((False, "words"))
+    assert [*process._yield_answers_of_copy(written)] == [(True, 1), (False, "words")]
+    for other in (Code(), (True, Code()), (1, 2, 3), "PASS"):
+        assert [*process._yield_answers_of_copy(pickle.dumps((True, 1)) + pickle.dumps(other))] == [(True, 1)]
+
+
+def test_a_copy_that_writes_without_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_PARTS_BETWEEN_LOOKS", 2)
+    over = SimpleNamespace(over=True)
+    with open("/dev/zero", "rb") as endless:
+        result, ended = process._read_pipe_until_limit(endless.fileno(), over)
+    assert (len(result), ended) == (2 << 16, False)
+
+
+AGREES = IdentityResult(True, Evidence(Grade.TESTED, "", 1e-12), 1e-12, shapes=({"n_q": 3},))
+DIFFERS = IdentityResult(
+    False, Evidence(Grade.REFUTED), difference=Difference((0, 1), Sizes(), (), "1 of 9 elements differ")
+)
+
+
+def witness(**changes: Any) -> IdentityResult:
+    one = Witness({"q": (2, 2)}, {"q": np.ones((2, 2), int)}, ("q",), (0, 0, 0), (np.ones(2, int),), False)
+    return replace(DIFFERS, witnesses=(replace(one, **changes),))
+
+
+def test_results_of_residues_have_numbers_of_residues() -> None:
+    from symattn.arrays.residues.primes import is_pair, pairs
+
+    point = (*pairs()[0], 1)
+    assert is_pair(*point[:2])
+    assert all(map(is_identity, (AGREES, DIFFERS, witness(point=point))))
+    assert is_identity(replace(DIFFERS, difference=replace(DIFFERS.difference, sizes="n = 3")), is_of_attention=False)
+    wrong = [
+        None,
+        Outcome(),
+        IdentityResult.__new__(IdentityResult),
+        replace(AGREES, epsilon=None),
+        replace(AGREES, epsilon=float("nan")),
+        replace(AGREES, agrees="yes"),
+        replace(AGREES, evidence=Evidence(Grade.TESTED, 3, 1e-12)),
+        replace(AGREES, stages=2),
+        replace(AGREES, planned=10**6),
+        replace(AGREES, pairs=((1, 2, 3),)),
+        replace(AGREES, notes=["a list"]),
+        replace(AGREES, shapes=({"n_q": 10**9},)),
+        replace(AGREES, reason=10**5000),
+        replace(DIFFERS, difference=replace(DIFFERS.difference, sizes=Sizes(1 << 16, 1 << 16))),
+        replace(DIFFERS, difference=replace(DIFFERS.difference, sizes="n = 3")),
+        witness(point=(15, 7, 1)),
+        witness(point=point, shapes={"q": (1 << 16, 1 << 16)}),
+        witness(point=point, given={"k": np.ones(2, int)}),
+    ]
+    assert [x for x in wrong if is_identity(x)] == []
+
+
+def test_the_advisers_answer_on_residues_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = child.Child.__new__(child.Child)
+    monkeypatch.setattr(asked, "_restart_target_if_ended", lambda: None, raising=False)
+    monkeypatch.setattr(asked, "_ask_worker", lambda *_: AGREES, raising=False)
+    assert asked.semantics(Attention(), 1.0) is AGREES
+    monkeypatch.setattr(asked, "_ask_worker", lambda *_: replace(AGREES, epsilon=-1.0), raising=False)
+    with pytest.raises(Tampered):
+        asked.semantics(Attention(), 1.0)
+
+
+def test_conventions_and_outcomes_have_all_of_their_fields() -> None:
+    how = Convention((Argument("q", "q"), Argument("scale", value=0.5)))
+    assert is_convention(how)
+    assert is_outcome(Outcome(np.ones(2), "float32", (2,), others=(None,)))
+    deep: Any = ()
+    for _ in range(1000):
+        deep = (deep,)
+    wrong = [
+        Convention.__new__(Convention),
+        replace(how, arguments=("q",)),
+        replace(how, arguments=(Argument.__new__(Argument),)),
+        replace(how, arguments=(Argument("q", value=deep),)),
+        replace(how, layout="dn"),
+        replace(how, notes=("x" * (1 << 21),)),
+    ]
+    assert [x for x in wrong if is_convention(x)] == []
+    assert not is_outcome(Outcome.__new__(Outcome))
+    assert not is_outcome(Outcome(returned=10**5000))
+    assert not has_declared_types((1, True), tuple[int, ...])
