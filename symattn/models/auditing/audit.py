@@ -31,6 +31,11 @@ from symattn.models.auditing.begun import (
 )
 from symattn.models.auditing.call_gradients import Backward
 from symattn.models.auditing.dependence.causality import promised_causal
+from symattn.models.auditing.dependence.decoding import (
+    DecodingRecorder,
+    RecordedDecoding,
+    probe_decoding,
+)
 from symattn.models.auditing.dependence.mixing import Dependence, check_causal
 from symattn.models.auditing.dependence.probing import probed, with_padding
 from symattn.models.auditing.differences import Differences
@@ -104,6 +109,10 @@ class Audit:
         # Threads in which tiny models run that are none of the user's.
         self._inferring: set[int] = set()
         self._probes = MAX_PROBED_MODELS if dependence else 0
+        self._probes_decoding = dependence
+        self._recorders: dict[int, tuple[Module, DecodingRecorder]] = {}
+        # Models whose decoding is compared, and how many calls were seen before a pass.
+        self._decoded, self._findings_before = set[int](), dict[int, int]()
         self._differences = Differences()
         self._layers = Layers(self.report.layers.append) if layers else None
         if model is not None:
@@ -123,6 +132,12 @@ class Audit:
 
     def __exit__(self, *_: object) -> None:
         self._unfollow_thread_operators()
+        # The passes from a cache may have been fewer than are awaited.
+        for root, recorder in self._recorders.values():
+            recorded = recorder.take()
+            if recorded is not None and id(root) not in self._decoded:
+                self._probe_decoding(root, recorded)
+        self._recorders.clear()
         leave(self)
         if self._layers is not None:
             self._layers.close()
@@ -208,12 +223,14 @@ class Audit:
                 self._follow_thread_operators()
                 doing.followed.append(self)
 
-    def left(self, module: Module, args: Args, kwargs: Kwargs, raised: bool) -> None:
-        """Note that a module ends."""
+    def left(self, module: Module, args: Args, kwargs: Kwargs, out: Any) -> None:
+        """Note that a module ends, with what it returned; None if it raised."""
         if threading.get_ident() in self._inferring:
             return
+        raised = out is None
         if not raised and self._is_outermost_audited(module):
             self._probe_pass(module, args, kwargs)
+            self._record_decoding(module, args, kwargs, out)
         around = doing.modules[-2] if len(doing.modules) > 1 else None
         if not raised and args and self._differences.has_calls(around):
             self._judge_difference(around, module, args[0])
@@ -328,6 +345,27 @@ class Audit:
             if not finding.later:
                 self._probed[id(module)] = finding
                 self._probes -= 1
+
+    # -- the probe of decoding -----------------------------------------------------------------------------------------
+    def _record_decoding(self, root: Module, args: Args, kwargs: Kwargs, out: Any) -> None:
+        """Record a pass of a model, and compare the first passes from one cache with one pass of all their tokens."""
+        if doing.reading or in_backward() or not self._probes_decoding:
+            return
+        with self._lock:
+            if id(root) in self._decoded:
+                return
+            recorder = self._recorders.setdefault(id(root), (root, DecodingRecorder()))[1]
+            begun_at = self._findings_before.get(id(root), 0)
+            self._findings_before[id(root)] = len(self.report.findings)
+            read = (f.layer for f in self.report.findings[begun_at:] if f.state != "cannot tell")
+            recorded = recorder.add(root, args, kwargs, out, read)
+            if recorded is not None:
+                self._probe_decoding(root, recorded)
+
+    def _probe_decoding(self, root: Module, recorded: RecordedDecoding) -> None:
+        self._decoded.add(id(root))
+        with probing():
+            self.report.decoding.append(probe_decoding(root, self._names, recorded))
 
     # -- calls ---------------------------------------------------------------------------------------------------------
     def _watch_attention_call(
@@ -538,7 +576,8 @@ def audit(
     layers      also judge whole layers of decoders: norms, projections, rotations, the feed-forward layer and
                 residuals of each, for some tokens, against ``block`` (``models.configurations``) of the configuration
     dependence  run the first pass of a model again with single tokens changed, to count the parts that mix tokens,
-                whatever their class, and to find outputs that depend on later tokens
+                whatever their class, and to find outputs that depend on later tokens; and its first passes from one
+                cache in float64, to compare them with one pass of all their tokens
     causal      whether no output may depend on later tokens; None for what the model's configuration says
     lock        the path of a file of ``symattn models lock``: a model whose family has no row is compared with what is
                 inferred from its configuration, in layers whose line stands there. Code that it names never runs.

@@ -13,6 +13,7 @@ from symattn.document.evidence import Grade, Verdict
 from symattn.document.model import Block, Document, Note, Paragraph, Table, WithVerdict, headers
 from symattn.models.auditing.call_gradients import Backward
 from symattn.models.auditing.call_judge import ALPHA, CallJudgement
+from symattn.models.auditing.dependence.decoding import Decoding
 from symattn.models.auditing.dependence.mixing import Dependence, MixingPart
 from symattn.models.auditing.layers.part_judge import LayerFinding
 from symattn.models.auditing.promises import NO_CONFIGURATION
@@ -21,6 +22,7 @@ from symattn.verification.codes import code_of
 State = Literal["pass", "pass as given", "wrong", "cannot tell"]
 PASSES = ("pass", "pass as given")
 _MAX_ROWS_IN_SHORT = 5
+UNREAD_DECODING = "what it does from a cache was not read"
 _WRONG = ("certified", "beyond rounding to nearest")
 
 
@@ -161,7 +163,8 @@ class AuditReport(WithVerdict):
     """The findings of an audit, in the order of the calls; they are added while the model runs.
 
     ``layers`` are passes through whole layers, if ``whole`` asks for them. ``dependence`` holds the probe of each
-    model: which parts mix tokens. ``notes`` are what a reader must not overlook. ``others`` counts softmaxes whose
+    model: which parts mix tokens, ``decoding`` that of its passes from a
+    cache. ``notes`` are what a reader must not overlook. ``others`` counts softmaxes whose
     result could not be followed into a product, and ``suspect`` those of them in a module with heads, which may be
     attention.
 
@@ -178,6 +181,7 @@ class AuditReport(WithVerdict):
     whole: bool = False
     layers: list[LayerFinding] = field(default_factory=list)
     dependence: list[Dependence] = field(default_factory=list)
+    decoding: list[Decoding] = field(default_factory=list)
     command: str = ""
 
     @property
@@ -193,7 +197,7 @@ class AuditReport(WithVerdict):
         tokens was not judged. An output that depends on a later token is a fault.
         """
         states = {f.state for f in self.findings} | {f.state for f in self.layers}
-        states |= {"wrong"} if any(d.faults for d in self.dependence) else set()
+        states |= {"wrong"} if self._list_probed_faults() else set()
         # Layers that were to be judged, and none was.
         if self.whole and not self.layers:
             states.add("cannot tell")
@@ -226,7 +230,15 @@ class AuditReport(WithVerdict):
                     judged[one.layer] = None
                 else:
                     judged[one.layer] = max(earlier, one.reach)
-        return [d.judging(judged) for d in self.dependence]
+        result = [d.judging(judged) for d in self.dependence]
+        # What a part does from a cache is judged by its calls there, or by one pass of all tokens.
+        for decoding in self.decoding:
+            result = [d.only_judged(decoding.is_read, UNREAD_DECODING) for d in result]
+        return result
+
+    def _list_probed_faults(self) -> list[str]:
+        """Return leaks and differences of decoding in words."""
+        return [words for probe in (*self.dependence, *self.decoding) for words in probe.faults]
 
     @property
     def coverage(self) -> str:
@@ -239,7 +251,8 @@ class AuditReport(WithVerdict):
         gradients = f", gradients of {passed} judged" if self.gradients else ""
         masked = f"; {empty} fully masked rows left out" if empty else ""
         masked += f", {undefined} of them NaN or infinite" if undefined else ""
-        mixing = "".join(f"; {d.coverage}" for d in self._mark_judged_dependence())
+        probes = (*self._mark_judged_dependence(), *self.decoding)
+        mixing = "".join(f"; {d.coverage}" for d in probes if d.coverage)
         if not self.findings:
             # Parts that mix tokens show that a pass has run.
             hint = "" if mixing else "; hint: run a forward pass inside the audit"
@@ -303,7 +316,7 @@ class AuditReport(WithVerdict):
                 for f in self.layers
                 if f.state != "pass"
             ]
-            leaks = [words for d in self.dependence for words in d.faults]
+            leaks = self._list_probed_faults()
             lines = [
                 # A few of each kind, since all of them are in the report.
                 *leaks[:8],
@@ -367,6 +380,7 @@ class AuditReport(WithVerdict):
                     "calls": self.findings,
                     "layers": self.layers,
                     "dependence": self._mark_judged_dependence(),
+                    "decoding": self.decoding,
                     "read": self.read,
                     "seen": len(self.findings),
                     "coverage": self.coverage,
@@ -402,7 +416,7 @@ class AuditReport(WithVerdict):
             for layer in self.layers
             if layer.state == "wrong"
         ]
-        wrong += [words for d in self.dependence for words in d.faults]
+        wrong += self._list_probed_faults()
         if not wrong:
             return self.coverage.removeprefix("coverage: ")
         others = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
@@ -429,7 +443,7 @@ class AuditReport(WithVerdict):
         proved = any(f.certified for f in self.findings) or any(
             f.state == "wrong" for f in self.layers
         )
-        proved = proved or any(d.faults for d in self.dependence)
+        proved = proved or bool(self._list_probed_faults())
         return Grade.REFUTED if proved else Grade.SAMPLED
 
     def _describe_audit_meaning(self) -> str:

@@ -135,7 +135,7 @@ def _note_left_module(module: Module, args: Args, *rest: Any) -> None:
         return
     kwargs = rest[0] if len(rest) == 2 else {}
     for watcher in reversed(tuple(_watchers)):
-        watcher.left(module, args, kwargs, rest[-1] is None)
+        watcher.left(module, args, kwargs, rest[-1])
     # Inner modules that raised may still be on the stack.
     if any(m is module for m in doing.modules):
         while doing.modules.pop() is not module:

@@ -172,7 +172,7 @@ class _Recorder:
     def entered(self, module: Module) -> None:
         """Nothing is noted when a module begins."""
 
-    def left(self, module: Module, args: Args, kwargs: Kwargs, raised: bool) -> None:
+    def left(self, module: Module, args: Args, kwargs: Kwargs, out: Any) -> None:
         """Nothing is noted here: what a module gave is seen by ``gave``."""
 
     def _record_traced_call(

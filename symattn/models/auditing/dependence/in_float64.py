@@ -58,6 +58,19 @@ def doubled(x: Any) -> Any:
     return {k: doubled(y) for k, y in x.items()} if type(x) is dict else x
 
 
+def copied_in_float64(module: Module) -> Module:
+    """Return a copy of a module in float64, of whose experts each multiplies its own matrices.
+
+    The fused products of experts refuse float64.
+    """
+    wide = copy.deepcopy(module).double()
+    for part in wide.modules():
+        config = getattr(part, "config", None)
+        if getattr(config, "_experts_implementation", None) is not None:
+            config._experts_implementation = "eager"
+    return wide
+
+
 def really_changes(
     module: Module,
     tokens: Tokens,
@@ -73,7 +86,7 @@ def really_changes(
     None if the module does not run in float64. What ``held`` says is returned by parts of it, as before.
     """
     try:
-        wide = copy.deepcopy(module).double()
+        wide = copied_in_float64(module)
         copies = dict(zip(module.modules(), wide.modules(), strict=True))
         outputs = []
         for changed, (args, kwargs) in zip(((), (token,)), inputs, strict=True):

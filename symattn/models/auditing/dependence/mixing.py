@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from symattn.document.errors import InputError
@@ -117,6 +117,14 @@ class Dependence:
         """
         explained = {self._find_part_around(call, reach) for call, reach in calls.items()}
         return replace(self, parts=[replace(p, judged=p.name in explained) for p in self.parts])
+
+    def only_judged(self, is_read: Callable[[str], bool], reason: str) -> Dependence:
+        """Return this finding with those parts judged no longer, for a reason, of whose names ``is_read`` is false."""
+        parts = [
+            p if is_read(p.name) or not p.judged else replace(p, judged=False, reason=reason)
+            for p in self.parts
+        ]
+        return replace(self, parts=parts)
 
     def _find_part_around(self, call: str, reach: int | None) -> str | None:
         """Return the name of the innermost part around a call; None if it sees more tokens than the call does."""

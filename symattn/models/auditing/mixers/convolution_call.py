@@ -13,10 +13,11 @@ import numpy as np
 
 from symattn.arrays.formats import Format
 from symattn.models.auditing.call_judge import CallJudgement, one_of
-from symattn.models.auditing.setting import Floats
+from symattn.models.auditing.setting import Floats, Tensor
 
 
-def _silu(x: Floats) -> Floats:
+def silu(x: Floats) -> Floats:
+    """Return x sigmoid(x)."""
     with np.errstate(over="ignore"):
         return np.asarray(x / (1 + np.exp(-x)))
 
@@ -28,9 +29,35 @@ _FLOAT64 = 2.0**-53
 #: Activations by the names of Transformers, each with a bound on its slope and its roundings in units of u.
 ACTIVATIONS: dict[str | None, tuple[Callable[[Floats], Floats], float, int]] = {
     None: (lambda x: x, 1.0, 1),
-    "silu": (_silu, 1.1, 8),
-    "swish": (_silu, 1.1, 8),
+    "silu": (silu, 1.1, 8),
+    "swish": (silu, 1.1, 8),
 }
+
+
+@dataclass(frozen=True, eq=False)
+class ConvolutionState:
+    """The last inputs of each channel, into which a call in decoding writes its own in place.
+
+    ``earlier`` is a copy of the state (b, channels, w) before the call, ``wanted`` what it should hold afterwards, and
+    ``written`` the array itself.
+    """
+
+    earlier: Tensor
+    wanted: Tensor
+    written: Tensor
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the state holds the last inputs, in every bit."""
+        return bool((self.written == self.wanted).all())
+
+    def describe_mistake(self) -> str:
+        """Return in words what the state holds in place of the last inputs; "" if it holds these."""
+        if self.is_right:
+            return ""
+        if bool((self.written == self.earlier).all()):
+            return "the call leaves the state of the convolution as it was"
+        return "the state of the convolution does not hold the last inputs"
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +66,7 @@ class ConvolutionCall:
 
     ``chosen`` are the judged channels, batch and channel as one index. ``casts`` counts the factors of each product
     that are rounded to the format first. ``late`` is by how many tokens the sums are shifted, which is a mistake.
+    The first ``before`` tokens of x are those of a state: they have no output. ``state`` is that state, if any.
     """
 
     x: Floats
@@ -51,6 +79,8 @@ class ConvolutionCall:
     chosen: Sequence[int]
     casts: int = 0
     late: int = 0
+    before: int = 0
+    state: ConvolutionState | None = None
 
     @property
     def kind(self) -> str:
@@ -65,15 +95,16 @@ class ConvolutionCall:
 
     @cached_property
     def output(self) -> Floats:
-        """The exact output, (channels, n)."""
+        """The exact output, (channels, n) without the tokens of a state."""
         function, _, _ = ACTIVATIONS[self.activation]
-        return function(_sum_of_products(self.x, self.taps, self.late) + self.bias)
+        sums = _sum_of_products(self.x, self.taps, self.late)
+        return function(sums[:, self.before :] + self.bias)
 
     @cached_property
     def _terms(self) -> Floats:
         """How large the terms of each sum are together, (channels, n)."""
         of_taps = _sum_of_products(np.abs(self.x), np.abs(self.taps), self.late)
-        return of_taps + np.abs(self.bias)
+        return of_taps[:, self.before :] + np.abs(self.bias)
 
     @cached_property
     def bound(self) -> Floats:
@@ -111,10 +142,15 @@ class ConvolutionCall:
         if ratio <= 1 and beyond.any():
             words = f"numbers of {self.format.name} overflow"
             return CallJudgement(np.nan, "unknown", words)
+        if ratio <= 1 and self.state is not None and not self.state.is_right:
+            return CallJudgement(np.inf, "certified")
         return CallJudgement(ratio, "" if ratio <= 1 else "certified")
 
     def find_cause(self, got: Floats) -> str:
         """Return the one known mistake that explains a wrong result, in words; if several fit, these; or ""."""
+        if (np.abs(got - self.output) <= self.bound).all():
+            # Only the state that the next call starts from is wrong.
+            return "" if self.state is None else self.state.describe_mistake()
         fitting = [words for words, wrong in self._yield_mistakes() if wrong.explains(got, self)]
         return one_of(list(dict.fromkeys(fitting)))
 

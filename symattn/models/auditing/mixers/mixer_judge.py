@@ -83,7 +83,8 @@ def measure_relative_error(call: MixerCall, out: Any) -> float:
 
 def _read_convolved(call: ConvolutionCall, out: Any) -> Floats:
     output, _ = _take_output(out)
-    if output.ndim != 3 or output.shape[1:] != (call.channels, call.x.shape[1]):
+    length = call.x.shape[1] - call.before
+    if output.ndim != 3 or output.shape[1:] != (call.channels, length):
         raise UnreadCall(f"it returned an array of the shape {tuple(output.shape)}")
     pairs = (divmod(one, call.channels) for one in call.chosen)
     items, places = zip(*pairs, strict=True)
@@ -93,6 +94,9 @@ def _read_convolved(call: ConvolutionCall, out: Any) -> Floats:
 def _read_recurrent(call: RecurrentCall, out: Any) -> tuple[RecurrentResult, Format]:
     output, state = _take_output(out)
     length, width = call.arrays["v"].shape[-2:]
+    if call.updated is not None:
+        # A step has no axis of tokens, and writes the state into its argument.
+        output, state = output.unsqueeze(1), call.updated
     if output.ndim != 4 or (output.shape[1], output.shape[3]) != (length, width):
         raise UnreadCall(f"it returned an array of the shape {tuple(output.shape)}")
     return call.read(output, state), Format(dtype_name(output))

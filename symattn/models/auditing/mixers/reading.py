@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -19,6 +20,8 @@ from symattn.models.auditing.mixers.convolution_call import (
     ACTIVATIONS,
     MAX_JUDGED_NUMBERS,
     ConvolutionCall,
+    ConvolutionState,
+    silu,
 )
 from symattn.models.auditing.mixers.recurrent_call import RecurrentCall
 from symattn.models.auditing.received import UnreadCall
@@ -38,6 +41,8 @@ _STEPS_IN_FLOAT32 = 12
 _DELTA = ("query", "key", "value", "g", "beta")
 _SCAN = ("hidden_states", "dt", "A", "B", "C", "chunk_size", "D")
 _CONVOLUTION = ("hidden_states", "weight", "bias", "activation")
+_SCAN_STEP = ("state", "hidden_states", "dt", "A", "B", "C", "D")
+_CONVOLUTION_STEP = ("hidden_states", "conv_state", "weight", "bias", "activation")
 #: Further arguments that are read, by name.
 _NAMED = {
     _DELTA: (
@@ -49,6 +54,8 @@ _NAMED = {
     ),
     _SCAN: ("dt_bias", "initial_state", "dt_softplus", "dt_limit", "output_final_state"),
     _CONVOLUTION: (),
+    _SCAN_STEP: ("dt_bias", "dt_softplus", "z"),
+    _CONVOLUTION_STEP: (),
 }
 #: Arguments that a model of Transformers hands on, and that no such function reads.
 _WITHOUT_EFFECT = (
@@ -128,7 +135,11 @@ def _format_of_products(*tensors: Tensor) -> Format:
 def _describe_heads(queries: int, keys: int, length: int, judged: int, batch: int) -> str:
     count = f"GQA {queries}:{keys}" if queries != keys else f"{queries} heads"
     some = f", {judged} of {batch * queries} heads judged" if judged < batch * queries else ""
-    return f"{count} {length} token{'s' * (length != 1)}{some}"
+    return f"{count} {_count_tokens(length)}{some}"
+
+
+def _count_tokens(length: int) -> str:
+    return f"{length} token{'s' * (length != 1)}"
 
 
 # -- the delta rule ----------------------------------------------------------------------------------------------------
@@ -194,7 +205,50 @@ def read_scan(args: Args, kwargs: Kwargs) -> RecurrentCall:
     The recurrence has queries C, keys B, values Δ x and gates Δ A; D x is added to its output. States are values by
     keys.
     """
-    passed = _bind(_SCAN, args, kwargs)
+    return _make_scan_call(_bind(_SCAN, args, kwargs))
+
+
+def read_scan_step(args: Args, kwargs: Kwargs) -> RecurrentCall:
+    """Read one token of Mamba-2: x, Δ (b, h, d_v), A (h, d_v, d_k), B, C (b, groups, d_k), and the state before.
+
+    The state (b, h, d_v, d_k) is overwritten. Δ, its bias, A and D (h, d_v) are the same in every column of a head;
+    z (b, h, d_v) gates the output by silu.
+    """
+    passed = _bind(_SCAN_STEP, args, kwargs)
+    state, x, b, c = (passed[name] for name in ("state", "hidden_states", "B", "C"))
+    if x.ndim != 3 or state.ndim != 4:
+        shapes = tuple(x.shape), tuple(state.shape)
+        raise UnreadCall(f"x and the state have the shapes {shapes}")
+    one_token = {
+        "hidden_states": x[:, None],
+        "dt": _same_in_columns(passed["dt"], "Δ")[:, None],
+        "A": _same_in_columns(_same_in_columns(passed["A"], "A"), "A"),
+        "B": b[:, None],
+        "C": c[:, None],
+        "D": passed.get("D"),
+        "dt_softplus": passed.get("dt_softplus"),
+        "initial_state": state,
+    }
+    if passed.get("dt_bias") is not None:
+        one_token["dt_bias"] = _same_in_columns(passed["dt_bias"], "the bias of Δ")
+    call = _make_scan_call(one_token)
+    gates = passed.get("z")
+    if gates is None:
+        return replace(call, updated=state, stored=_format_of(state))
+    of_heads = take_heads(gates[:, None], x.shape[1], call.chosen)
+    kind = f"{call.kind}, gated by silu(z)"
+    return replace(call, updated=state, stored=_format_of(state), gates=silu(of_heads), kind=kind)
+
+
+def _same_in_columns(x: Tensor, name: str) -> Tensor:
+    """Return the first of the last axis, in which all numbers are equal."""
+    first = x[..., :1]
+    if not bool((x == first).all()):
+        raise UnreadCall(f"{name} differs within a head")
+    return first[..., 0]
+
+
+def _make_scan_call(passed: Mapping[str, Any]) -> RecurrentCall:
     x, dt, a, b, c = (passed[name] for name in _SCAN[:5])
     batch, length, heads, _ = x.shape
     groups = b.shape[2]
@@ -217,7 +271,11 @@ def read_scan(args: Args, kwargs: Kwargs) -> RecurrentCall:
     others: dict[str, Mapping[str, Floats]] = {
         "values are not multiplied by Δ": {"v": values},
         "decays are not multiplied by Δ": {"g": np.broadcast_to(decay, step.shape)},
+        "B and C are exchanged": {"q": arrays["k"], "k": arrays["q"]},
     }
+    if passed.get("dt_bias") is not None:
+        bare, _ = _read_steps({**passed, "dt_bias": None}, take(dt[..., None]), of_head)
+        others["the bias of Δ is left out"] = {"v": bare * values, "g": bare * decay}
     if 1 < groups < heads:
         turned = {"q": take(c, tiled=True), "k": take(b, tiled=True)}
         others["heads of keys are tiled (repeat), not repeated (repeat_interleave)"] = turned
@@ -285,14 +343,35 @@ def read_convolution(args: Args, kwargs: Kwargs) -> ConvolutionCall:
     some = f", {len(chosen)} of {every} judged" if len(chosen) < every else ""
     return ConvolutionCall(
         numbers(x[items.tolist(), places.tolist()]), taps[places], offset[places], activation, form,
-        f"{channels} channels{some} {length} token{'s' * (length != 1)} {form.name}", channels, chosen,
+        f"{channels} channels{some} {_count_tokens(length)} {form.name}", channels, chosen,
         # Factors of finer formats are rounded first.
         casts=sum(_format_of(factor).u < form.u for factor in (x, weight)),
     )  # fmt: skip
 
 
+def read_convolution_step(args: Args, kwargs: Kwargs) -> ConvolutionCall:
+    """Read x (b, channels, n) of the next tokens, and the state (b, channels, w) of the inputs before, overwritten."""
+    import torch
+
+    passed = _bind(_CONVOLUTION_STEP, args, kwargs)
+    x, state = passed["hidden_states"], passed["conv_state"]
+    if x.ndim != 3 or state.ndim != 3 or x.shape[:2] != state.shape[:2]:
+        shapes = tuple(x.shape), tuple(state.shape)
+        raise UnreadCall(f"x and the state have the shapes {shapes}")
+    joined = torch.cat([state, x], dim=-1)
+    before = state.shape[-1]
+    names = ("weight", "bias", "activation")
+    call = read_convolution((joined,), {name: passed.get(name) for name in names})
+    wanted = joined[..., -before:].to(state.dtype)
+    kept = ConvolutionState(state.clone(), wanted, state)
+    sizes = call.sizes.replace(f"{joined.shape[-1]} tokens", _count_tokens(x.shape[-1]))
+    return replace(call, before=before, state=kept, sizes=sizes)
+
+
 _READERS: dict[str, Callable[[Args, Kwargs], MixerCall]] = {
     r"(chunk|recurrent)_(gated_delta_rule|kimi_delta_attention|kda)$": read_delta_rule,
     r"(mamba2_chunk_scan|mamba_chunk_scan_combined)$": read_scan,
+    r"(mamba2_|^)selective_state_update$": read_scan_step,
     r"causal_conv1d_fn$": read_convolution,
+    r"causal_conv1d_update$": read_convolution_step,
 }

@@ -45,6 +45,10 @@ _SAME_OUTPUT = 2.0**-40
 # A factor on limits where arrays of the recurrence have errors of their own.
 _SECOND_ORDER = 1.1
 _SUMS = Format("float32")
+#: Formats to which a state may be rounded, which is a mistake where it is kept in a finer one.
+_ROUGHER = ("bfloat16", "float16")
+# Roundings of silu and of a product with it, in units of u.
+_ROUNDINGS_OF_GATES = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +69,8 @@ class RecurrentCall:
     ``skip`` (heads, n, d_v) is added to the output. ``chosen`` are the judged heads, batch and head as one index, and
     ``keys_first`` says whether states are keys by values. ``others`` holds the arguments that known mistakes outside
     of the recurrence amount to, by their words. ``kind`` says what the call computes, ``sizes`` of what sizes.
-    ``with_state`` says that the final state was requested.
+    ``with_state`` says that the final state was requested. ``updated`` is the array into which a step writes the state,
+    ``stored`` its format, and ``gates`` (heads, n, d_v) multiply the output, that which is added included.
     """
 
     spec: LinearAttention
@@ -81,6 +86,9 @@ class RecurrentCall:
     size: int | None = None
     others: Mapping[str, Mapping[str, Floats]] = field(default_factory=dict)
     with_state: bool = False
+    updated: Tensor | None = None
+    stored: Format | None = None
+    gates: Floats | None = None
 
     @property
     def words(self) -> str:
@@ -250,10 +258,14 @@ class RecurrentCall:
         worst = max(results, key=lambda one: one.ratio)
         return replace(worst, finite=all(one.finite for one in results))
 
+    def _rounding_of_stored_state(self) -> float:
+        return 0.0 if self.stored is None else _SECOND_ORDER * float(self.stored.u)
+
     def _of_head(self, head: int) -> Floats:
         """The exact output of a head, (n, d_v)."""
         bare = self.exact[head].output
-        return bare if self.skip is None else bare + self.skip[head]
+        added = bare if self.skip is None else bare + self.skip[head]
+        return added if self.gates is None else added * self.gates[head]
 
     def _measure_head(
         self,
@@ -270,12 +282,17 @@ class RecurrentCall:
         worst, worst_state = bounds.worst, bounds.worst_state
         if self.skip is not None:
             # The product and the sum with what is added are rounded, perhaps to the output's format.
-            sizes = np.abs(self.skip[head]) + np.abs(wanted)
+            sizes = np.abs(self.skip[head]) + np.abs(self.exact[head].output + self.skip[head])
             worst = worst + 3 * float(way.output.u) * sizes[places]
         if self.gate_errors is not None:
             more, of_state = self._bound_own_steps(head, places)
             worst = _SECOND_ORDER * (worst + more)
             worst_state = _SECOND_ORDER * (worst_state + of_state)
+        if self.gates is not None:
+            gates = np.abs(self.gates[head])[places]
+            # Silu and its product are rounded, perhaps to the output's format.
+            roundings = _ROUNDINGS_OF_GATES * float(way.output.u) * np.abs(wanted)[places]
+            worst = _SECOND_ORDER * (worst * gates + roundings)
         off = np.abs(got.output[head] - wanted)[places]
         ratios = _divide(off, worst)
         row = places[int(ratios.max(axis=1).argmax())]
@@ -283,7 +300,9 @@ class RecurrentCall:
         result = [_Measured(float(ratios.max()), finite, head, row)]
         if with_state and got.state is not None:
             errors = np.abs(got.state[head] - self.exact[head].state)
-            ratios = _divide(errors, worst_state)
+            # A state that is stored in the format of the array it is written into.
+            stored = self._rounding_of_stored_state() * np.abs(self.exact[head].state)
+            ratios = _divide(errors, worst_state + stored)
             finite = bool(np.isfinite(worst_state).all())
             result.append(_Measured(float(ratios.max()), finite, head, None))
         return result
@@ -300,6 +319,8 @@ class RecurrentCall:
             turned = replace(got, state=got.state.swapaxes(-1, -2))
             if self.judge(turned, rows, output).legal:
                 fitting.append(("the final state is transposed", self.output))
+        if rough := self._find_rougher_format(got, rows, output):
+            fitting.append((f"the final state is rounded to {rough}", self.output))
         if not fitting:
             fitting = list(self._yield_fitting_mistakes(got, output))
         different: list[tuple[str, Floats]] = []
@@ -312,6 +333,16 @@ class RecurrentCall:
                 different.append((words, wrong))
         return one_of([words for words, _ in different])
 
+    def _find_rougher_format(self, got: RecurrentResult, rows: int | None, output: Format) -> str:
+        """Return the rougher format to which a right final state is rounded; "" if it is to none."""
+        if got.state is None:
+            return ""
+        for form in map(Format, _ROUGHER):
+            is_rounded = np.array_equal(form.cast(got.state).astype(float), got.state)
+            if is_rounded and replace(self, stored=form).judge(got, rows, output).legal:
+                return form.name
+        return ""
+
     def _list_mistaken_calls(self) -> dict[str, RecurrentCall]:
         """Return the calls that mistakes outside of the recurrence amount to."""
         result = {
@@ -322,6 +353,10 @@ class RecurrentCall:
         if self.spec.qk_norm:
             bare_spec = replace(self.spec, qk_norm=None, eps=0)
             result["queries and keys are not normalised"] = replace(self, spec=bare_spec, others={})
+        if self.skip is not None and self.skip.any():
+            result["D x is not added to the output"] = replace(self, skip=None, others={})
+        if self.gates is not None:
+            result["the output is not gated by z"] = replace(self, gates=None, others={})
         state = self.arrays.get("initial_state")
         if state is not None and state.any():
             bare = {name: a for name, a in self.arrays.items() if name != "initial_state"}
@@ -337,8 +372,8 @@ class RecurrentCall:
     ) -> Iterator[tuple[str, Floats]]:
         """Yield the known mistakes of the recurrence that give the first outputs of one head."""
         state = self.arrays.get("initial_state")
-        # Known mistakes start from a state of zeros.
-        if state is not None and state.any():
+        # Known mistakes start from a state of zeros, and have no gates of the output.
+        if (state is not None and state.any()) or self.gates is not None:
             return
         head, length = self._find_worst_head(got), MAX_TOKENS_OF_MISTAKES
         first = {
