@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -68,6 +68,31 @@ class Mistake:
         """The way, of a mistake of a definition."""
         assert not isinstance(self.way, Variant)
         return self.way
+
+
+@dataclass(frozen=True)
+class MistakeFamily:
+    """Mistakes with a number x: the step, the cause in words around {}, and the wrong way of computing with x.
+
+    The search for x starts from the points of the ``grid``. ``spec`` returns the specification that a mistake amounts
+    to, if any.
+    """
+
+    step: str
+    words: str
+    way: Callable[[float], Variant | Compute]
+    grid: Sequence[float]
+    spec: Callable[[float], Any] = lambda x: None
+
+    def variant(self, x: float) -> Variant:
+        """Return the way with the number x, of mistakes of an attention."""
+        result = self.way(x)
+        assert isinstance(result, Variant)
+        return result
+
+    def mistake(self, x: float, written: str) -> Mistake:
+        """Return the mistake with the number x, which is ``written`` in words."""
+        return Mistake(self.step, self.words.format(written), self.way(x), spec=self.spec(x))
 
 
 # --- the definition around a wrong step -------------------------------------------------------------------------------

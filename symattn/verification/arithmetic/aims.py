@@ -24,6 +24,7 @@ from symattn.arrays.formats import HALF
 from symattn.attention.positions.position_fields import Alibi, Buckets
 from symattn.attention.spec import Attention
 from symattn.bounds.contracts import Contract, near, stored_scales
+from symattn.bounds.mistake import MistakeFamily
 from symattn.bounds.reference import Variant
 from symattn.bounds.sharp.limits import HYPOTHESIS, Stores
 from symattn.document.errors import InputError
@@ -33,7 +34,7 @@ from symattn.verification.arithmetic.rungs import MOST, Grown, judge_jointly, ru
 from symattn.verification.arithmetic.suspects import BitSample, Suspect
 from symattn.verification.power import least_shown, of_variant
 from symattn.verification.report import Fault, Sought
-from symattn.verification.rules.families import MistakeFamily, families
+from symattn.verification.rules.families import families
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session

@@ -19,11 +19,11 @@ from symattn.arrays.formats import Format
 from symattn.attention.spec import Attention
 from symattn.bounds import called_target, case_result, storing
 from symattn.bounds.contracts import Contract, Made, replay
-from symattn.bounds.mistake import Mistake
+from symattn.bounds.mistake import Mistake, MistakeFamily
 from symattn.bounds.reference import RIGHT, Variant
 from symattn.verification.diagnosis.screening import SIZED, plainest
 from symattn.verification.rules import known, of_entries
-from symattn.verification.rules.families import MistakeFamily, families
+from symattn.verification.rules.families import families
 
 EXACT = Contract(Format("float64"))
 _WORTH = 0.01  # least share of the distance that a mistake must take away to be tried

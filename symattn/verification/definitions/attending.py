@@ -17,10 +17,10 @@ from symattn.attention.temperatures import counts_places_from_last_key
 from symattn.bounds import extras, reference
 from symattn.bounds.called_target import Inputs, Layout
 from symattn.bounds.inputs import measure_largest_score
-from symattn.bounds.mistake import Compute, Mistake
+from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.verification import rules
-from symattn.verification.definitions.definition_mistakes import Later, Numbered
+from symattn.verification.definitions.definition_mistakes import Later
 from symattn.verification.definitions.definition_subject import Definition, Family, Input, Numbers
 from symattn.verification.definitions.inner_attention import (
     Attended,
@@ -188,11 +188,12 @@ def by_number(
     spec: Attention,
     made: Callable[[reference.Variant], Compute],
     steps: Collection[str] = reference.SCORES,
-) -> Iterator[Numbered]:
+) -> Iterator[MistakeFamily]:
     """Yield the mistakes with a number in these ``steps`` of the attention of a definition."""
     for f in families(spec):
-        if set(f.steps) <= {*steps}:
-            yield Numbered(f.step, f.words, lambda x, f=f: made(f.variant(x)), f.grid)  # type: ignore[misc]
+        # Any of its numbers changes the same steps.
+        if f.variant(f.grid[0]).steps.keys() <= {*steps}:
+            yield MistakeFamily(f.step, f.words, lambda x, f=f: made(f.variant(x)), f.grid)  # type: ignore[misc]
 
 
 def axes(spec: Attention, layout: Layout, heads: str, *last: str) -> str:

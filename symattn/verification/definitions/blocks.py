@@ -14,11 +14,11 @@ from symattn.attention.flow import Step as Part
 from symattn.attention.flow import run_steps
 from symattn.attention.layers.block import Block, norm_places
 from symattn.attention.layers.steps import ACTIVATIONS, sigmoid
-from symattn.bounds.mistake import Compute, Mistake
+from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
 from symattn.bounds.reference import Variant, variant_values
 from symattn.document.errors import InputError
 from symattn.verification.definitions import attending
-from symattn.verification.definitions.definition_mistakes import Later, Numbered
+from symattn.verification.definitions.definition_mistakes import Later
 from symattn.verification.definitions.definition_subject import FAMILIES, Definition, Input
 from symattn.verification.definitions.inner_attention import WrongAttention
 from symattn.verification.rules.norms import norms as of_norms
@@ -214,7 +214,7 @@ def _by_rule(spec: Block) -> Iterator[Mistake]:
             )
 
 
-def _yield_numbered_block_mistakes(spec: Block) -> Iterator[Numbered]:
+def _yield_numbered_block_mistakes(spec: Block) -> Iterator[MistakeFamily]:
     """Yield mistakes of attention with a number; factors in residuals; and x σ(θ x) as activation, such as the quick
     GELU with θ = 1.702."""
     yield from attending.by_number(spec.attention, partial(_of_variant, spec))
@@ -225,7 +225,7 @@ def _yield_numbered_block_mistakes(spec: Block) -> Iterator[Numbered]:
                 _run_changed_block, spec, partial(_scale_residual_summands, k, places, x)
             )
             words = f"in the residual around {part}, {what} is multiplied by {{}}"
-            yield Numbered("residual", words, times, (*(-x for x in reversed(sizes)), *sizes))
+            yield MistakeFamily("residual", words, times, (*(-x for x in reversed(sizes)), *sizes))
 
     def quick(theta: float) -> Compute:
         f: Callable[[Any], Any] = lambda z: z * sigmoid(z * number(theta, z))  # noqa: E731
@@ -234,7 +234,7 @@ def _yield_numbered_block_mistakes(spec: Block) -> Iterator[Numbered]:
 
     if spec.activation:
         words = "the activation is x σ({} x), as the quick GELU with 1.702"
-        yield Numbered("project", words, quick, tuple(map(float, np.geomspace(0.25, 8, 25))))
+        yield MistakeFamily("project", words, quick, tuple(map(float, np.geomspace(0.25, 8, 25))))
 
 
 #: Wrong steps between the projections of the feed-forward layer, with the activation f, by whether it is gated.

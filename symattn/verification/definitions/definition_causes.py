@@ -12,9 +12,8 @@ import numpy as np
 from symattn.attention.spec import Attention
 from symattn.bounds import judge, reference
 from symattn.bounds.case_result import Case, CaseResult, Part, largest
-from symattn.bounds.mistake import Compute, Mistake
+from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
 from symattn.verification.definitions import definition_judge, definition_mistakes
-from symattn.verification.definitions.definition_mistakes import Numbered
 from symattn.verification.definitions.definition_subject import CountedKeys, Definition
 from symattn.verification.definitions.inner_attention import WrongAttention
 from symattn.verification.diagnosis import outofrange, parts, screening
@@ -68,7 +67,7 @@ class InDefinition(AttentionSearch):
         """The definition's own mistakes, and those by rule."""
         return [*self.subject.mistakes, *definition_mistakes.changes(self.subject)]
 
-    def families(self) -> Iterator[Numbered]:
+    def families(self) -> Iterator[MistakeFamily]:
         """Yield mistakes with another number in a field, and outputs with a factor."""
         yield from self.subject.numbered
         yield from definition_mistakes.of_outputs(self.subject)

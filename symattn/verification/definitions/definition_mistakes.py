@@ -17,7 +17,7 @@ import numpy as np
 
 from symattn.attention.constants import number
 from symattn.attention.spec import Attention
-from symattn.bounds.mistake import Compute, Mistake
+from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
 from symattn.document.errors import InputError
 from symattn.verification.rules.operators import operators
 
@@ -36,25 +36,6 @@ class DefinitionForm:
 
     def __call__(self, **keywords: Any) -> Any:
         return self.run(**keywords)
-
-
-@dataclass(frozen=True)
-class Numbered:
-    """Mistakes with a number x: the step, the cause in words around {}, and the wrong computation.
-
-    The search for x starts from the points of the ``grid``. ``spec`` returns the specification that a mistake amounts
-    to, if any.
-    """
-
-    step: str
-    words: str
-    run: Callable[[float], Compute]
-    grid: Sequence[float]
-    spec: Callable[[float], Any] = lambda x: None
-
-    def mistake(self, x: float, written: str) -> Mistake:
-        """Return the mistake with the number x, which is ``written`` in words."""
-        return Mistake(self.step, self.words.format(written), self.run(x), spec=self.spec(x))
 
 
 class Later(UserList[Mistake]):
@@ -81,7 +62,7 @@ _FIELDS = {
 }
 
 
-def of_fields(spec: Any, remade: Remade) -> Iterator[Numbered]:
+def of_fields(spec: Any, remade: Remade) -> Iterator[MistakeFamily]:
     """Yield mistakes with another number in a field of the specification, or of its attention or positions."""
     for name, (step, words, (low, high)) in _FIELDS.items():
         change = _make_spec_number_setter(spec, name)
@@ -93,7 +74,7 @@ def of_fields(spec: Any, remade: Remade) -> Iterator[Numbered]:
         except InputError:  # the specification accepts no such numbers
             continue
         grid = tuple(float(x) for x in np.geomspace(low, high, _POINTS))
-        yield Numbered(
+        yield MistakeFamily(
             step,
             words,
             lambda x, change=change: remade(change(x)).ways[0],  # type: ignore[misc]
@@ -131,7 +112,7 @@ def reading(run: Compute, /, **changes: Callable[[Any], Any]) -> Compute:
     )
 
 
-def of_outputs(subject: Definition) -> Iterator[Numbered]:
+def of_outputs(subject: Definition) -> Iterator[MistakeFamily]:
     """Yield mistakes that multiply an output by a number."""
     # Factors of both signs, as a wrong sign is a factor too.
     sizes = tuple(float(x) for x in np.geomspace(1e-2, 1e2, _POINTS))
@@ -142,7 +123,7 @@ def of_outputs(subject: Definition) -> Iterator[Numbered]:
         def times(x: float, k: int = k) -> Compute:
             return _change_one_output(subject.ways[0], k, lambda y: y * number(x, y))
 
-        yield Numbered(subject.step, words, times, grid)
+        yield MistakeFamily(subject.step, words, times, grid)
 
 
 def constants(subject: Definition) -> Iterator[Mistake]:

@@ -31,13 +31,13 @@ from symattn.bounds.case_result import (
 )
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
-from symattn.bounds.mistake import At, Compute, Mistake
+from symattn.bounds.mistake import At, Compute, Mistake, MistakeFamily
 from symattn.bounds.reference import canonical, trace
 from symattn.document.errors import InputError
 from symattn.document.text import equal_sizes
 from symattn.verification import reduce, report
 from symattn.verification.definitions import definition_judge
-from symattn.verification.definitions.definition_mistakes import DefinitionForm, Numbered
+from symattn.verification.definitions.definition_mistakes import DefinitionForm
 from symattn.verification.definitions.inner_attention import InnerAttention
 from symattn.verification.definitions.recurrent_law import (
     HELD_OUT_CHUNKS,
@@ -204,7 +204,7 @@ class Definition(Subject):
     closing: Callable[[dict[str, Array]], dict[str, Array]] | None = None
     width: Callable[[int], int] = int
     means: Mapping[str, tuple[str, int]] = field(default_factory=dict)
-    numbered: tuple[Numbered, ...] = ()
+    numbered: tuple[MistakeFamily, ...] = ()
     remade: Callable[[Any], Definition] | None = None
     whole: tuple[str, ...] = ("",)
     as_run: Callable[[Inputs], Run] | None = None

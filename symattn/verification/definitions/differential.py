@@ -26,12 +26,12 @@ from symattn.attention.scores import per_head, weighted_values
 from symattn.attention.spec import Attention
 from symattn.bounds import mistake, reference
 from symattn.bounds.called_target import Layout
-from symattn.bounds.mistake import Compute, Mistake
+from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
 from symattn.document.codec import called
 from symattn.document.errors import InputError
 from symattn.document.keywords import Answering
 from symattn.verification.definitions import attending, lse
-from symattn.verification.definitions.definition_mistakes import Later, Numbered
+from symattn.verification.definitions.definition_mistakes import Later
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.inner_attention import Call, InnerAttention, WrongAttention
 from symattn.verification.definitions.norms import affine_folded, folded, mean_square, stored
@@ -655,7 +655,9 @@ def _run_with_other_norm(how: norms.Norm, spec: Differential, **inputs: Any) -> 
     return _normalise(spec, how, _run_heads(spec, **inputs), inputs.get("gain"))
 
 
-def _yield_numbered(spec: Differential, laid: Callable[[Compute], Compute]) -> Iterator[Numbered]:
+def _yield_numbered(
+    spec: Differential, laid: Callable[[Compute], Compute]
+) -> Iterator[MistakeFamily]:
     """Yield another λ, and λ times a number where it is an input."""
 
     def times(x: float) -> Compute:
@@ -665,9 +667,9 @@ def _yield_numbered(spec: Differential, laid: Callable[[Compute], Compute]) -> I
         return laid(partial(_run, spec, subtract, rms_norm))
 
     if spec.factor == "given":
-        yield Numbered("weights", "λ is multiplied by {}", times, _OTHER_FACTORS)
+        yield MistakeFamily("weights", "λ is multiplied by {}", times, _OTHER_FACTORS)
     else:
         other: Callable[[float], Compute] = lambda x: laid(replace(spec, factor=x))  # noqa: E731
-        yield Numbered(
+        yield MistakeFamily(
             "weights", "λ is {}", other, _OTHER_FACTORS, lambda x: replace(spec, factor=x)
         )

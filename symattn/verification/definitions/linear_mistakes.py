@@ -17,8 +17,8 @@ from symattn.attention.constants import number
 from symattn.attention.layers.steps import gelu, sigmoid, silu, softplus, tanh
 from symattn.attention.projections import repeat_heads, tile_heads
 from symattn.attention.softmax import powers, softmax
-from symattn.bounds.mistake import Compute, Mistake
-from symattn.verification.definitions.definition_mistakes import Numbered, reading
+from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
+from symattn.verification.definitions.definition_mistakes import reading
 from symattn.verification.definitions.linear_chunk_mistakes import list_wrong_forms
 from symattn.verification.definitions.linear_erasing_mistakes import yield_erasing_mistakes
 from symattn.verification.definitions.linear_erasure import (
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 def yield_added_number_mistake(
     spec: LinearAttention, laid: Callable[[Compute], Compute]
-) -> Iterator[Numbered]:
+) -> Iterator[MistakeFamily]:
     """Yield the mistake of a number that is added to the sum of the weights."""
 
     def added(x: float) -> Compute:
@@ -69,7 +69,9 @@ def yield_added_number_mistake(
 
     if spec.normalised:
         grid = tuple(float(x) for x in np.geomspace(1e-9, 1e3, 25))
-        yield Numbered("normalize", "{} is added to the sum that it is divided by", added, grid)
+        yield MistakeFamily(
+            "normalize", "{} is added to the sum that it is divided by", added, grid
+        )
 
 
 #: Wrong feature maps, f(q) · f(k) for φ(q) · φ(k), besides those that a specification can have.

@@ -14,10 +14,9 @@ from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import by_tiles
 from symattn.attention.streaming.states import merge_partial, partial_output
 from symattn.bounds import called_target, mistake, reference
-from symattn.bounds.mistake import Compute, Mistake
+from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
 from symattn.document.codec import called
 from symattn.verification.definitions import attending
-from symattn.verification.definitions.definition_mistakes import Numbered
 from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.definitions.inner_attention import WrongAttention
 
@@ -301,7 +300,9 @@ _FACTORS = (
 )
 
 
-def _numbered_maxima(spec: Attention, laid: Callable[[Compute], Compute]) -> Iterator[Numbered]:
+def _numbered_maxima(
+    spec: Attention, laid: Callable[[Compute], Compute]
+) -> Iterator[MistakeFamily]:
     """Yield families in which one of the two maxima has a factor x: L + (x − 1) m if it is the one that is added."""
     for sign, which in (
         (1, "is added to the logarithm of the sum"),
@@ -314,7 +315,7 @@ def _numbered_maxima(spec: Attention, laid: Callable[[Compute], Compute]) -> Ite
                 partial(_output_with_wrong_lse, spec, partial(_with_factor, sign * (x - 1)))
             )
 
-        yield Numbered(
+        yield MistakeFamily(
             "lse", f"the maximum that {which} is {{}} times what it should be", wrong, _FACTORS
         )
 

@@ -15,10 +15,10 @@ from symattn.attention.fields import brief, refusal
 from symattn.attention.softmax import logarithms, powers
 from symattn.attention.streaming.states import PartialOutput, merge_partial
 from symattn.bounds.called_target import Layout
-from symattn.bounds.mistake import Compute, Mistake
+from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
 from symattn.document import codec, keywords
 from symattn.verification.definitions.attending import check_layout, in_front, placed
-from symattn.verification.definitions.definition_mistakes import DefinitionForm, Numbered
+from symattn.verification.definitions.definition_mistakes import DefinitionForm
 from symattn.verification.definitions.definition_subject import (
     FAMILIES,
     Definition,
@@ -113,7 +113,9 @@ def _define_merge(spec: Merge, layout: Layout, rows: str, lift: Lift, lower: Lif
         ),
         mistakes=tuple(replace(m, way=laid(m.run)) for m in _yield_merge_mistakes(spec.base)),
         numbered=(
-            Numbered("merge", _OTHER_BASE, lambda x: laid(partial(_in_base, x, spec.base)), _BASES),
+            MistakeFamily(
+                "merge", _OTHER_BASE, lambda x: laid(partial(_in_base, x, spec.base)), _BASES
+            ),
         ),
         shapes=tuple(shapes),
         families={**FAMILIES, "offset": _draw_offset_log_sums},

@@ -12,8 +12,7 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.attention.layers.steps import sigmoid, softplus
 from symattn.attention.softmax import powers
-from symattn.bounds.mistake import Compute, Mistake
-from symattn.verification.definitions.definition_mistakes import Numbered
+from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
 from symattn.verification.definitions.linear_state_mistakes import list_numbers_of_other_heads
 from symattn.verification.definitions.linear_ways import apply_normalised_form, list_linear_forms
 from symattn.verification.definitions.raw_gates import (
@@ -135,7 +134,7 @@ def yield_raw_step_mistakes(
 
 def yield_numbered_step_mistakes(
     spec: LinearAttention, laid: Callable[[Compute, ReadGates], Compute]
-) -> Iterator[Numbered]:
+) -> Iterator[MistakeFamily]:
     """Yield steps that are cut off at a number, as by another ``dt_limit``, or by the range of their initial values."""
     if spec.step_form is None:
         return
@@ -151,8 +150,8 @@ def yield_numbered_step_mistakes(
 
         return laid(run, read)
 
-    yield Numbered("values", "steps are cut off below {}", partial(cut, True), grid)
-    yield Numbered("values", "steps are cut off above {}", partial(cut, False), grid)
+    yield MistakeFamily("values", "steps are cut off below {}", partial(cut, True), grid)
+    yield MistakeFamily("values", "steps are cut off above {}", partial(cut, False), grid)
 
 
 def _read_steps_with_other_biases(

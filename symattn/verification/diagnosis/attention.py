@@ -14,7 +14,7 @@ from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.bounds import judge, reference
 from symattn.bounds.case_result import OF_VALUES, UNFIT, CaseResult, Part
-from symattn.bounds.mistake import Mistake
+from symattn.bounds.mistake import Mistake, MistakeFamily
 from symattn.bounds.reference import (
     RIGHT,
     SCORES,
@@ -28,7 +28,6 @@ from symattn.bounds.reference import (
 from symattn.verification import report, rules
 from symattn.verification.diagnosis import (
     blaming,
-    conditions,
     outofrange,
     parts,
     screening,
@@ -93,14 +92,14 @@ class InAttention(AttentionSearch):
         both = combined(*sorted((first, second), key=lambda m: report.STEPS.index(m.step)))
         return () if both is None else (both,)
 
-    def families(self) -> Iterator[conditions.FittedFamily]:
+    def families(self) -> Iterator[MistakeFamily]:
         """Yield the families of the steps that the specification has."""
         names = {step.name for step in self.session.attention.pipeline(self.names)}
-        return (
-            f
-            for f in families(self.session.attention)
-            if f.spec is not None or names.issuperset(f.steps)
-        )
+        for family in families(self.session.attention):
+            # Any of its numbers changes the same steps.
+            way = family.variant(family.grid[0])
+            if way.spec is not None or way.steps.keys() <= names:
+                yield family
 
     def repeats(self, mistake: Mistake) -> bool:
         """See ``Search``: an operation on an array is left out if a mistake of a step gives the same numbers."""

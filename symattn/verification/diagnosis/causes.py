@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from symattn.bounds.case_result import OF_VALUES, UNFIT, Case, CaseResult, Part
-from symattn.bounds.mistake import Mistake
+from symattn.bounds.mistake import Mistake, MistakeFamily
 from symattn.bounds.reference import RIGHT
 from symattn.document.errors import Undecided
 from symattn.verification.diagnosis import confirming, parts, screening
-from symattn.verification.diagnosis.conditions import FittedFamily, fitted, only_where, separating
+from symattn.verification.diagnosis.conditions import fitted, only_where, separating
 from symattn.verification.diagnosis.screening import likely_pairs
 from symattn.verification.effort import Effort
 from symattn.verification.rules import own_numbers
@@ -173,7 +173,7 @@ class Search(ABC):
     def combined(self, first: Mistake, second: Mistake) -> Sequence[Mistake]:
         """Return both mistakes at once, in either order if that matters; nothing if they cannot be combined."""
 
-    def families(self) -> Iterable[FittedFamily]:
+    def families(self) -> Iterable[MistakeFamily]:
         """Return the families of mistakes with a number that fit the subject."""
         return ()
 

@@ -12,12 +12,12 @@ from functools import cache, partial
 from itertools import chain, count, product
 from math import gcd, isfinite, isqrt
 from operator import eq, ge, gt, lt, ne
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from symattn.bounds.case_result import Case, CaseResult
-from symattn.bounds.mistake import Mistake, Where
+from symattn.bounds.mistake import Mistake, MistakeFamily, Where
 from symattn.verification.rules.softmaxes import TILES
 
 if TYPE_CHECKING:
@@ -202,16 +202,6 @@ _BETTER = 0.02  # how much of the error may be left
 _AS_LITTLE = 1e-3  # of the error, by which a plainer number may leave more
 
 
-class FittedFamily(Protocol):
-    """A mistake with a number x, and the points from which x is searched for."""
-
-    @property
-    def grid(self) -> Sequence[float]: ...
-
-    def mistake(self, x: float, written: str) -> Mistake:
-        """Return the mistake with the number x, which is ``written`` in words."""
-
-
 #: How far the outputs of a case are from a mistake, or from the definition.
 Miss = Callable[[CaseResult, Mistake | None], float]
 #: Returns the numbers near a fitted one that have names, with their names.
@@ -219,7 +209,7 @@ Named = Callable[[float], Iterable[tuple[float, str]]]
 
 
 def fitted(
-    families: Iterable[FittedFamily],
+    families: Iterable[MistakeFamily],
     miss: Miss,
     wrong: Sequence[CaseResult],
     explains: Callable[[Mistake], bool],
@@ -250,7 +240,7 @@ def fitted(
 
 
 def _written_plainly(
-    family: FittedFamily, numbers: Sequence[tuple[float, str]], explains: Callable[[Mistake], bool]
+    family: MistakeFamily, numbers: Sequence[tuple[float, str]], explains: Callable[[Mistake], bool]
 ) -> Iterator[Mistake]:
     for x, words in numbers:
         result = family.mistake(x, words)
@@ -266,7 +256,7 @@ def _written_plainly(
 
 
 def _find_last_explaining_number(
-    family: FittedFamily, x: float, by: float, explains: Callable[[Mistake], bool]
+    family: MistakeFamily, x: float, by: float, explains: Callable[[Mistake], bool]
 ) -> float:
     """Return the last of x, x·by, x·by², … that explains everything, ±∞ if all do."""
     if x == 0:
@@ -321,7 +311,7 @@ def _select_small_finite_cases(wrong: Sequence[CaseResult]) -> list[CaseResult]:
 
 
 def _fit_mistake_number(
-    family: FittedFamily, misses: Callable[[Mistake | None], float]
+    family: MistakeFamily, misses: Callable[[Mistake | None], float]
 ) -> float | None:
     """Return the number for which the mistake is nearest to the outputs, if it is near."""
     of: Callable[[float], float] = lambda x: misses(family.mistake(x, ""))  # noqa: E731

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,7 +14,7 @@ from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary
 from symattn.attention.scores import softcap
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Inputs
-from symattn.bounds.mistake import At, Mistake, change, not_scaled, scaled_by_one
+from symattn.bounds.mistake import At, MistakeFamily, change, not_scaled, scaled_by_one
 from symattn.bounds.reference import Variant
 from symattn.verification.rules import (
     forbidding,
@@ -29,30 +28,27 @@ from symattn.verification.rules import (
 from symattn.verification.rules.steps import times
 
 
-@dataclass(frozen=True)
-class MistakeFamily:
-    """A mistake with a number x in some steps: ``words`` have {} for x, and the fit starts from the points of the
-    ``grid``."""
+def _make_family(
+    step: str,
+    words: str,
+    steps: tuple[str, ...],
+    wrong: Callable[[float, At], Any],
+    grid: Sequence[float],
+    rows: bool = True,
+    spec: Callable[[Attention], Attention] | None = None,
+    limit: tuple[str, Callable[..., Any]] | None = None,
+) -> MistakeFamily:
+    """Return the mistakes that ``wrong`` makes with a number x in some steps.
 
-    step: str
-    words: str
-    steps: tuple[str, ...]
-    wrong: Callable[[float, At], Any]
-    grid: Sequence[float]
-    rows: bool = True
-    spec: Callable[[Attention], Attention] | None = None
-    # an input, and the minimum or maximum of it and x
-    limit: tuple[str, Callable[..., Any]] | None = None
+    ``rows``: rows of weights still sum to 1. ``limit`` is an input, and the minimum or maximum of it and x.
+    """
 
-    def variant(self, x: float) -> Variant:
-        """Return the variant with the number x."""
-        inputs = None if self.limit is None else partial(_cut_off_input, *self.limit, x)
-        steps = {name: change(name, partial(self.wrong, x)) for name in self.steps}
-        return Variant(steps, self.rows, spec=self.spec, inputs=inputs)
+    def variant(x: float) -> Variant:
+        inputs = None if limit is None else partial(_cut_off_input, *limit, x)
+        changes = {name: change(name, partial(wrong, x)) for name in steps}
+        return Variant(changes, rows, spec=spec, inputs=inputs)
 
-    def mistake(self, x: float, written: str) -> Mistake:
-        """Return the mistake with the number x, which is ``written`` in words."""
-        return Mistake(self.step, self.words.format(written), self.variant(x))
+    return MistakeFamily(step, words, variant, grid)
 
 
 def _make_logarithmic_grid(low: float, high: float, count: int = 25) -> tuple[float, ...]:
@@ -84,7 +80,7 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
     """Yield the families of a specification, the simplest first."""
     position, unit = spec.position, scaled_by_one if not_scaled(spec) else None
     # With scale 1 the step of scaling is not there, and its mistakes need another spec.
-    scaled = partial(MistakeFamily, "scale", steps=("scaled",), grid=_HUNDRED, spec=unit)
+    scaled = partial(_make_family, "scale", steps=("scaled",), grid=_HUNDRED, spec=unit)
     by_root = spec.scale is None and unit is None
     of = "scores are scaled by {}/√d_k" if by_root else "scores are {} times what they should be"
     yield scaled(of, wrong=lambda x, at: at.right() * at.number(x))
@@ -100,11 +96,11 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
         )
     if spec.temperature not in (None, "log"):
         words, grid = "the slope β of the temperatures is {}", _make_logarithmic_grid(1e-3, 10, 40)
-        yield MistakeFamily("score", words, ("tau",), tempering.by_slope, grid)
+        yield _make_family("score", words, ("tau",), tempering.by_slope, grid)
     if spec.masks_anything:
         yield from fills()
     if spec.softcap is not None:
-        yield MistakeFamily(
+        yield _make_family(
             "softcap",
             "the cap is {}",
             ("capped",),
@@ -114,7 +110,7 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
     # Without a cap, code may still have one from another model.
     else:
         words = "scores are capped at {}, which was not requested"
-        yield MistakeFamily(
+        yield _make_family(
             "softcap",
             words,
             ("scaled",),
@@ -123,7 +119,7 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
             spec=unit,
         )
     if spec.bias:
-        yield MistakeFamily(
+        yield _make_family(
             "bias", "the bias is {} times what it should be", ("biased",), times, _HUNDRED
         )
     if isinstance(position, Alibi | Buckets):
@@ -133,16 +129,16 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
             if isinstance(position, Alibi)
             else "the biases of buckets are {} times what they should be"
         )
-        yield MistakeFamily("bias", of, ("positioned",), times, _HUNDRED)
+        yield _make_family("bias", of, ("positioned",), times, _HUNDRED)
     if isinstance(position, Alibi):
         words = "linear biases do not grow beyond the distance {}"
-        yield MistakeFamily(
+        yield _make_family(
             "bias", words, ("positioned",), scoring.up_to, _make_logarithmic_grid(1, 512, 40)
         )
     # Tables are inputs: no base or scaling can be wrong there.
     if isinstance(position, Rotary) and position.given != "tables" and spec.latent is None:
         rotated = ("q_rotated", "k_rotated")
-        yield MistakeFamily(
+        yield _make_family(
             "position",
             "the base of the frequencies is {}",
             rotated,
@@ -150,30 +146,30 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
             _make_logarithmic_grid(1.5, 1e8, 40),
         )
         words = "the angles of the rotation are {} times what they should be"
-        yield MistakeFamily(
+        yield _make_family(
             "position", words, rotated, rotating.by_factor, _make_logarithmic_grid(1e-3, 1e3, 40)
         )
         for name, words in _OF_SCALINGS.items():
             if finite(getattr(position.scaling, name, None)):
                 grid = _make_logarithmic_grid(1e-1, 1e5, 40)
-                yield MistakeFamily(
+                yield _make_family(
                     "position", words, rotated, partial(rotating.by_field, name), grid
                 )
     if spec.qk_norm in ("rms", "layer"):
         normed = tuple(f"{role}_normed" for role in spec.normed_roles)
-        yield MistakeFamily(
+        yield _make_family(
             "norm", "ε is {}", normed, norms.by_eps, _make_logarithmic_grid(1e-13, 10, 30)
         )
     if spec.value_norm is not None:
         words, grid = "in the norm of the values: ε is {}", _make_logarithmic_grid(1e-13, 10, 30)
-        yield MistakeFamily("norm", words, ("v_normed",), norms.by_eps, grid)
+        yield _make_family("norm", words, ("v_normed",), norms.by_eps, grid)
     # Cut-offs of an input are mistakes of that input, whatever the step does with it.
     for name, (step, noun, _) in head_mistakes.NUMBERS.items():
         if NEEDED[name](spec):
-            yield MistakeFamily(
+            yield _make_family(
                 step, f"{noun} is cut off above {{}}", (), times, _HUNDRED, limit=(name, np.minimum)
             )
-            yield MistakeFamily(
+            yield _make_family(
                 step, f"{noun} is cut off below {{}}", (), times, _HUNDRED, limit=(name, np.maximum)
             )
     if spec.is_softmax:
@@ -193,14 +189,14 @@ def fills() -> tuple[MistakeFamily, MistakeFamily]:
     # Up to 3 · 10⁴, which float16 can represent.
     late, grid = "which leaves them a weight", _make_signed_grid(1e-3, 3e4, 24)
     return (
-        MistakeFamily(
+        _make_family(
             "mask",
             f"forbidden scores become {{}}, {late}",
             ("masked",),
             partial(_fill_forbidden_with_fitted, False),
             grid,
         ),
-        MistakeFamily(
+        _make_family(
             "mask",
             f"{{}} is added to forbidden scores, {late}",
             ("masked",),
@@ -218,7 +214,7 @@ def _of_weights(spec: Attention) -> Iterator[MistakeFamily]:
         grid: Sequence[float],
         rows: bool = True,
     ) -> MistakeFamily:
-        return MistakeFamily(step, words, ("weights",), wrong, grid, rows)
+        return _make_family(step, words, ("weights",), wrong, grid, rows)
 
     yield made("score", "scores are cut off at ±{}", _cut_off, _make_logarithmic_grid(1e-1, 200))
     words = "exponents s − max s are cut off below −{}"  # forbidden keys stay forbidden
