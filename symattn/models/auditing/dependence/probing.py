@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from symattn.models.auditing.dependence.in_float64 import doubled, really_changes
 from symattn.models.auditing.dependence.mixing import (
@@ -568,6 +568,29 @@ def _never_mixes(module: Module) -> bool:
 
 
 # -- one probed pass ---------------------------------------------------------------------------------------------------
+class RepeatedPass(NamedTuple):
+    """A pass of a model that is to run again with other tokens.
+
+    ``key`` is the argument that holds the ``tokens``; ``real`` says which of them are no padding, (b, n); ``refusal``
+    why the pass cannot be repeated, "" if it can.
+    """
+
+    tokens: Tokens
+    key: int | str
+    real: Tensor
+    refusal: str
+
+
+def _read_pass(root: Module, args: Args, kwargs: Kwargs) -> RepeatedPass | None:
+    """Return the pass with these arguments; None if no argument holds tokens."""
+    layout = laid_out(root, args, kwargs)
+    if layout is None:
+        return None
+    tokens, key = layout
+    real = _not_padding(kwargs.get("attention_mask"), tokens)
+    return RepeatedPass(tokens, key, real, _not_probed(root, kwargs, tokens, real))
+
+
 def probed(
     root: Module,
     args: Args,
@@ -580,14 +603,12 @@ def probed(
 
     None if no argument of the model holds tokens.
     """
-    layout = laid_out(root, args, kwargs)
-    if layout is None:
+    repeated = _read_pass(root, args, kwargs)
+    if repeated is None:
         return None
-    tokens, key = layout
-    real = _not_padding(kwargs.get("attention_mask"), tokens)
-    if reason := _not_probed(root, kwargs, tokens, real):
-        return Dependence(causal, reason=reason, later=True)
-    probe, run = _prepare_probe(root, args, kwargs, names, calls, causal, (tokens, key), real)
+    if repeated.refusal:
+        return Dependence(causal, reason=repeated.refusal, later=True)
+    probe, run = _prepare_probe(root, args, kwargs, names, calls, causal, repeated)
     try:
         run(None, probe.part, probe)
         leaks = list(probe.first_changed(run))
@@ -597,7 +618,7 @@ def probed(
     except Exception as error:
         return Dependence(causal, reason=_describe_error(error))
     result = _assign_leaks_to_parts(causal, list(probe.found.values()), leaks)
-    return replace(result, padded=not bool(real.all()))
+    return replace(result, padded=not bool(repeated.real.all()))
 
 
 def _describe_error(error: Exception) -> str:
@@ -611,13 +632,12 @@ def with_padding(
 
     Only a token of padding is changed: what mixes tokens was found in an earlier pass without any.
     """
-    layout = laid_out(root, args, kwargs)
-    if known.padded or known.reason or layout is None:
+    if known.padded or known.reason:
         return known
-    real = _not_padding(kwargs.get("attention_mask"), layout[0])
-    if real.all() or _not_probed(root, kwargs, layout[0], real):
+    repeated = _read_pass(root, args, kwargs)
+    if repeated is None or repeated.refusal or repeated.real.all():
         return known
-    probe, run = _prepare_probe(root, args, kwargs, names, set(), known.causal, layout, real)
+    probe, run = _prepare_probe(root, args, kwargs, names, set(), known.causal, repeated)
     try:
         leaks = list(probe.first_changed(run, only_padding=True))
     # What was found without padding stays.
@@ -636,13 +656,12 @@ def _prepare_probe(
     names: Mapping[Module, str],
     calls: set[str],
     causal: bool | None,
-    layout: tuple[Tokens, int | str],
-    real: Tensor,
+    repeated: RepeatedPass,
 ) -> tuple[Probe, Callable[..., None]]:
     """Return a probe of these inputs, and what runs the model with one token of them changed."""
     import torch
 
-    tokens, key = layout
+    tokens, key = repeated.tokens, repeated.key
     kwargs = {k: x for k, x in kwargs.items() if k not in _LEFT_OUT}
     # A cache that one pass fills would change the next one.
     if "use_cache" in kwargs or hasattr(getattr(root, "config", None), "use_cache"):
@@ -657,7 +676,7 @@ def _prepare_probe(
         with torch.no_grad(), torch.random.fork_rng(), _hook_every_module(repeating, see):
             root(*call_arguments[0], **call_arguments[1])
 
-    return Probe(root, names, calls, causal, tokens, real), run
+    return Probe(root, names, calls, causal, tokens, repeated.real), run
 
 
 def _not_probed(root: Module, kwargs: Kwargs, tokens: Tokens, real: Tensor) -> str:
