@@ -144,6 +144,11 @@ class OfAttention(Subject):
         return self.spec
 
     @property
+    def spec_on_residues(self) -> Attention:
+        """The specification."""
+        return self.spec
+
+    @property
     def described(self) -> Attention:
         """The specification."""
         return self.spec

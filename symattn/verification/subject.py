@@ -119,6 +119,11 @@ class Subject(ABC):
                 yield case
 
     @property
+    def spec_on_residues(self) -> Attention | None:
+        """The specification to compare a function with on residues; None if the runner has the definition itself."""
+        return None
+
+    @property
     @abstractmethod
     def attention(self) -> Attention | None:
         """The attention that is verified, or that the definition contains; None if there is none."""
