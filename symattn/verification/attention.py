@@ -1,11 +1,11 @@
 """``Attention`` as a subject: probes of its steps, residues, behaviour, and its mistakes.
 
 It stands beside ``Definition``, since an attention is a flow of named steps and other definitions are a few functions
-of their arrays. One run of the steps gives a bound on every way of computing them, where a definition has a bound for
-each way. Inputs are made by what arrays are in the flow, with heads, projections and further axes in front, where a
-definition draws them by the letters of its axes. Each step has a power, a scale that can be read off, and bits of its
-own. What both need is in ``Subject`` and the engine, and stands there once: groups of probes, judging, the search for
-causes and its order.
+of their arrays. One run of the steps gives a bound on every way of computing the output, which a definition with that
+output shares (``definitions.output_run``); its other outputs have a bound for each way. Inputs are made by what arrays
+are in the flow, with heads, projections and further axes in front, where a definition draws them by the letters of its
+axes. Each step has a power, a scale that can be read off, and bits of its own. What both need is in ``Subject`` and the
+engine, and stands there once: groups of probes, judging, the search for causes and its order.
 """
 
 from __future__ import annotations

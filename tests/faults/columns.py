@@ -77,7 +77,7 @@ def output_alone(spec: Attention, layout: Layout = "nd") -> Definition:
         mistakes=Later(lambda: attending.known_mistakes(wrong)),
         others=(),
         numbered=tuple(attending.by_number(spec, of_variant, {*reference.SCORES, "weights"})),
-        as_run=attending.run_of(spec, layout),
+        output_run=attending.run_of(spec, layout),
     )
 
 

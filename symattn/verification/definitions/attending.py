@@ -10,7 +10,6 @@ from typing import Any, get_args
 
 import numpy as np
 
-from symattn.arrays.enclosure import Enclosure
 from symattn.attention.inputs import needed, required
 from symattn.attention.spec import Attention
 from symattn.attention.temperatures import counts_places_from_last_key
@@ -18,8 +17,9 @@ from symattn.bounds import extras, reference
 from symattn.bounds.called_target import Inputs, Layout
 from symattn.bounds.inputs import measure_largest_score
 from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
-from symattn.document.errors import InputError, Refused, Undecided
+from symattn.document.errors import InputError
 from symattn.verification import rules
+from symattn.verification.definitions import output_run
 from symattn.verification.definitions.definition_mistakes import Later
 from symattn.verification.definitions.definition_subject import Definition, Family, Input, Numbers
 from symattn.verification.definitions.inner_attention import (
@@ -29,6 +29,7 @@ from symattn.verification.definitions.inner_attention import (
     WrongAttention,
     with_leading_axes,
 )
+from symattn.verification.definitions.output_run import OutputRun
 from symattn.verification.rules.families import families
 from symattn.verification.subject import Array, Random
 
@@ -161,22 +162,21 @@ def reshape_as_attended(layout: Layout, output: Array, made: Mapping[str, Array]
     return ordered(layout, output).reshape(shape) if fits else None
 
 
-def run_of(spec: Attention, layout: Layout) -> Callable[[Inputs], reference.Run] | None:
-    """Return the runs of the attention itself; None if its output has another order of axes than the definition's."""
-    # The run has tokens before columns, and so must the output.
-    if tokens_axis(layout) != -2:
-        return None
+def run_of(spec: Attention, layout: Layout, others: tuple[Compute, ...] = ()) -> OutputRun:
+    """Return the runs of the attention itself.
+
+    ``others`` are the other outputs by each way of the definition.
+    """
     names = {i.name for i in inputs(spec, layout)}
-    return lambda inputs: enclosed_run(spec, {n: a for n, a in inputs.items() if n in names})
 
+    def attended(inputs: Inputs) -> dict[str, Array]:
+        return {
+            n: ordered(layout, a) if n in ("q", "k", "v") else a
+            for n, a in inputs.items()
+            if n in names
+        }
 
-def enclosed_run(spec: Attention, arrays: Inputs) -> reference.Run:
-    """Return a run of an attention in enclosures; in balls where these do not suffice."""
-    # Enclosures are fast, but may leave a comparison open.
-    try:
-        return reference.run(spec, arrays, kind=Enclosure)
-    except (Refused, Undecided):
-        return reference.run(spec, arrays)
+    return output_run.of_attention(spec, attended, others, tokens_axis(layout))
 
 
 def known_mistakes(wrong: WrongAttention) -> Iterator[Mistake]:

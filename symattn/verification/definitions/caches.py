@@ -19,9 +19,9 @@ from symattn.attention.streaming.by_tiles import by_tiles
 from symattn.bounds.called_target import Inputs, Layout
 from symattn.bounds.inputs import measure_largest_score
 from symattn.bounds.mistake import Compute, Mistake
-from symattn.bounds.reference import RIGHT, Run, Variant, variant_values
+from symattn.bounds.reference import RIGHT, Variant, variant_values
 from symattn.document import codec, errors, keywords
-from symattn.verification.definitions import attending
+from symattn.verification.definitions import attending, output_run
 from symattn.verification.definitions.definition_mistakes import Later
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.inner_attention import (
@@ -29,6 +29,7 @@ from symattn.verification.definitions.inner_attention import (
     WrongAttention,
     with_leading_axes,
 )
+from symattn.verification.definitions.output_run import OutputRun
 from symattn.verification.rules.rotating import tables_of
 from symattn.verification.subject import Array
 
@@ -125,6 +126,11 @@ def _define_cached_attention(
     def made(variant: Variant) -> Compute:
         return laid(partial(_attend_with_cache, spec, variant=variant))
 
+    caches_alone = attending.in_order(
+        layout,
+        ("q", "k", "v", "k_cache", "v_cache"),
+        partial(_attend_with_cache, spec, attends=False),
+    )
     wrong = WrongAttention(plain, frozenset(("q", "k", "v", "mask")), made)
 
     front = {
@@ -163,26 +169,30 @@ def _define_cached_attention(
         means={"m": ("n_k", 1)},
         whole=("q", "k k_cache"),
         inner=replace(_make_cached_inner_attention(a, layout, static), wrong=wrong),
-        as_run=_run_of(a, layout),
+        output_run=_run_of(spec, layout, (caches_alone,) if returned else ()),
     )
 
 
-def _run_of(attention: Attention, layout: Layout) -> Callable[[Inputs], Run] | None:
-    """Return the runs of the attention to the cache and the new tokens; None if its output has another order of axes,
-    or if the keys of the cache are rotated."""
-    # A plain run has no rotated keys, and tokens before columns.
-    if attention.position is not None or attending.tokens_axis(layout) != -2:
+def _run_of(spec: Cached, layout: Layout, others: tuple[Compute, ...]) -> OutputRun | None:
+    """Return the runs of the attention to all slots of the cache; None if the keys of the cache are rotated."""
+    # A run has no rotated keys among its inputs.
+    if spec.attention.position is not None:
         return None
 
-    def run_of(inputs: Inputs) -> Run:
-        length = int(inputs["length"]) if "length" in inputs else inputs["k_cache"].shape[-2]
-        arrays = {
-            n: np.concatenate([inputs[f"{n}_cache"][..., :length, :], inputs[n]], axis=-2)
-            for n in ("k", "v")
-        }
-        return attending.enclosed_run(attention, {"q": inputs["q"], **arrays})
+    def attended(inputs: Inputs) -> dict[str, np.ndarray]:
+        rows = {n: attending.ordered(layout, a) for n, a in inputs.items() if n != "length"}
+        new, slots = (int(rows[name].shape[-2]) for name in ("k", "k_cache"))
+        filled = int(inputs["length"]) if "length" in inputs else slots
+        arrays = {"q": rows["q"]}
+        for name in ("k", "v"):
+            cache = rows[f"{name}_cache"]
+            parts = [cache[..., :filled, :], rows[name], cache[..., filled + new :, :]]
+            arrays[name] = np.concatenate(parts, axis=-2)
+        i = np.arange(new)[:, None]
+        j = np.arange(arrays["k"].shape[-2])[None, :]
+        return {**arrays, "mask": _is_visible_after_cache(i, j, filled, new)}
 
-    return run_of
+    return output_run.of_attention(_to_all(spec), attended, others, attending.tokens_axis(layout))
 
 
 def _make_cached_inner_attention(
@@ -304,12 +314,14 @@ def _attend_with_cache(
     keywise: bool = False, mask: Mask = _is_visible_after_cache, start: Callable[[int], int] = lambda length: length,
     at: Callable[[int], int] = lambda length: length, new_first: bool = False, forget: bool = False,
     lost: bool = False, again: bool = False, unread: bool = False, of: str = "qkv", variant: Variant = RIGHT,
+    attends: bool = True,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Return the output and both caches: tokens rotated from position ``start``, written at slot ``at``.
 
     ``mask`` says which keys are seen. ``lost``: caches are returned as given; ``again``: keys of the cache are rotated
     again when read. ``of`` says to what ``start``, and to which caches ``lost``, ``at`` and ``new_first`` apply;
-    ``unread``: these apply to the returned caches alone. ``variant`` is the attention's.
+    ``unread``: these apply to the returned caches alone. ``variant`` is the attention's. Unless it ``attends``, the
+    caches alone are returned.
     """
     xp = namespace_of(q)
     a = spec.attention
@@ -340,6 +352,8 @@ def _attend_with_cache(
 
     k_all, v_all = written("k", k_cache, k), written("v", v_cache, v)
     back = k_cache if lost and "k" in of else k_all, v_cache if lost and "v" in of else v_all
+    if not attends:
+        return back
     if unread:
         k_all, v_all = written("k", k_cache, k, False), written("v", v_cache, v, False)
     k_read = written("k", _rotated_again(spec, k_cache), k) if again else k_all

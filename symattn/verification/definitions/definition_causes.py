@@ -232,9 +232,9 @@ class InDefinition(AttentionSearch):
     @cached_property
     def _beyond_range(self) -> tuple[Any, ...]:
         """The first mistake of a format's range that fits, if the definition has the output of an attention."""
-        run = self.subject.as_run
-        if run is None:
+        if self.subject.output_run is None or self.subject.output_run.run is None:
             return ()
+        run = self.subject.output_run.run
 
         def as_attention(judged: CaseResult) -> CaseResult:
             # The attention's output is the definition's first.

@@ -1,7 +1,8 @@
 """The legal outputs of a definition, and whether a mistake reproduces one: ``bounds.judge`` for ways of computing.
 
-Each way runs on the inputs with the roundings of its operations; the largest of these bounds is allowed. An attention
-alone is judged by ``bounds.judge`` itself, since one bound on a run of its steps covers every way of computing it.
+Each way runs on the inputs with the roundings of its operations; the largest of these bounds is allowed. An output that
+is that of an attention is judged by ``bounds.judge`` itself, since one bound on a run of its steps covers every way of
+computing it (``output_run``).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from symattn.bounds.case_result import (
     largest,
     matches,
 )
-from symattn.bounds.judge import Legal, explained, is_far_off, judge, union
+from symattn.bounds.judge import Legal, Traced, explained, is_far_off, judge, union
 from symattn.bounds.mistake import Compute, Mistake
 from symattn.bounds.reference import float64_outputs, lifted
 from symattn.document.errors import Refused, Undecided
@@ -71,8 +72,10 @@ def _legal_beside_infinities(subject: Definition, precision: Precision, inputs: 
             map(np.array_equal, numbers, (~np.isnan(a) for a in in_floats(way, inputs)))
         )
         (whole if has_values else lacking).append(way)
-    of_all = _legal_by_ways(replace(subject, ways=tuple(whole)), precision, inputs)
-    of_finite = _legal_by_ways(replace(subject, ways=tuple(lacking)), precision, finite)
+    # Each way is bounded by itself, since some count for a part of the entries.
+    apart_by_way = replace(subject, output_run=None)
+    of_all = _legal_by_ways(replace(apart_by_way, ways=tuple(whole)), precision, inputs)
+    of_finite = _legal_by_ways(replace(apart_by_way, ways=tuple(lacking)), precision, finite)
     narrowed = [partial(_bounded_at, apart, way) for way in of_finite.ways[: len(lacking)]]
     return of_all._replace(ways=[*of_all.ways, *narrowed])
 
@@ -100,10 +103,11 @@ def _legal_by_ways(subject: Definition, precision: Precision, inputs: Inputs) ->
     law = subject.law_of(inputs)
     ways: Sequence[Callable[[], Sequence[Expected]]]
     # A law replaces the bounds of the ways on the inputs that it covers.
-    if law is not None:
-        ways = law.ways(inputs, precision)
-    else:
-        ways = [partial(expected, subject, inputs, precision, [way]) for way in subject.ways]
+    ways = (
+        _list_bounded_ways(subject, precision, inputs)
+        if law is None
+        else law.ways(inputs, precision)
+    )
     if _has_cosines_of_zeros(subject, inputs):
         ways = [partial(_leave_undefined_open, way) for way in ways]
 
@@ -133,6 +137,25 @@ def _legal_by_ways(subject: Definition, precision: Precision, inputs: Inputs) ->
     )
 
 
+def _list_bounded_ways(
+    subject: Definition, precision: Precision, inputs: Inputs
+) -> list[Callable[[], Sequence[Expected]]]:
+    """Return the outputs by each way with their bounds; one bound of all ways for the output of an attention."""
+    run = subject.output_run
+    if run is None or run.legal is None:
+        return [partial(expected, subject, inputs, precision, [way]) for way in subject.ways]
+    (of_run,) = run.legal(precision, inputs).ways
+    # Every way of the other outputs stands beside the same first output.
+    first = cache(of_run)
+    if not run.others:
+        return [first]
+
+    def beside(others: Compute) -> list[Expected]:
+        return [*first(), *expected(subject, inputs, precision, [others])]
+
+    return [partial(beside, others) for others in run.others]
+
+
 def _has_cosines_of_zeros(subject: Definition, inputs: Inputs) -> bool:
     """Return whether scores may be 0/0, and nothing else makes an output undefined: not NaN, nor rows without a key."""
     a = subject.attention
@@ -146,7 +169,11 @@ def _has_cosines_of_zeros(subject: Definition, inputs: Inputs) -> bool:
 
 def _leave_undefined_open(way: Callable[[], Sequence[Expected]]) -> list[Expected]:
     """Return the outputs of a way, whose undefined entries may be anything."""
-    return [PartlyOpen(e, _find_undefined_entries(e), e.allowed) for e in way()]
+    return [
+        # An output with its run leaves such rows open itself.
+        e if isinstance(e, Traced) else PartlyOpen(e, _find_undefined_entries(e), e.allowed)
+        for e in way()
+    ]
 
 
 def _find_undefined_entries(e: Expected) -> np.ndarray:

@@ -39,6 +39,7 @@ from symattn.verification import reduce, report
 from symattn.verification.definitions import definition_judge
 from symattn.verification.definitions.definition_mistakes import DefinitionForm
 from symattn.verification.definitions.inner_attention import InnerAttention
+from symattn.verification.definitions.output_run import OutputRun
 from symattn.verification.definitions.recurrent_law import (
     HELD_OUT_CHUNKS,
     HELD_OUT_DECAY,
@@ -52,7 +53,6 @@ from symattn.verification.probing.together import few_keys_together, lengths_of_
 from symattn.verification.subject import Array, Cases, InputPairs, Random, Subject
 
 if TYPE_CHECKING:
-    from symattn.bounds.reference import Run
     from symattn.verification.diagnosis.causes import Search
     from symattn.verification.engine import Session
 
@@ -167,7 +167,7 @@ class Definition(Subject):
     remade    the definition of another specification, to combine mistakes
     whole     word lists of inputs: on residues, the inputs in one of them are whole numbers in a run, so that exponents
               are linear in the others
-    as_run    the run of an attention with this output, by which an array beyond a format's range is named
+    output_run the runs of an attention with the first output, and its bound; None if it is no attention's
     counted   how keys are counted, if weights can be read off
     recorded  ways in which single operations are replaced, if not ``ways``
     other_forms  the bound on forms in which code may compute it besides ``ways``
@@ -207,7 +207,7 @@ class Definition(Subject):
     numbered: tuple[MistakeFamily, ...] = ()
     remade: Callable[[Any], Definition] | None = None
     whole: tuple[str, ...] = ("",)
-    as_run: Callable[[Inputs], Run] | None = None
+    output_run: OutputRun | None = None
     counted: CountedKeys | None = None
     recorded: tuple[Compute, ...] = ()
     other_forms: OtherForms | None = None

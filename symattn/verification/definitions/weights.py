@@ -34,6 +34,7 @@ from symattn.verification.definitions.definition_subject import (
     Numbers,
 )
 from symattn.verification.definitions.inner_attention import Call, InnerAttention, WrongAttention
+from symattn.verification.definitions.output_run import OutputRun
 from symattn.verification.rules.softmaxes import along
 from symattn.verification.subject import Array, Random
 
@@ -134,7 +135,7 @@ def subject(spec: Softmax) -> Definition:
         open=partial(attending.open_rows, a),
         closing=attending.closing,
         numbered=tuple(attending.by_number(a, partial(partial, spec.run), _STEPS)),
-        as_run=partial(_as_run, spec),
+        output_run=OutputRun(partial(_run_of_weights, spec)),
         inner=_make_score_inner_attention(spec),
     )
 
@@ -323,7 +324,7 @@ _WHOLE_AXES: dict[str, Wrong] = {
 }
 
 
-def _as_run(spec: Softmax, inputs: Inputs) -> Run:
+def _run_of_weights(spec: Softmax, inputs: Inputs) -> Run:
     """Return a run of the attention with these scores, whose output is the weights."""
     values = spec.traced(RIGHT, **{n: lifted(np.asarray(a), Ball) for n, a in inputs.items()})
     # One value of 1: the weights are the output, and no value is larger than 1.

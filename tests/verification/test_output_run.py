@@ -1,0 +1,60 @@
+"""An output that is that of an attention has one bound, of every way of computing it, wherever its tokens stand."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from symattn import Attention, Precision
+from symattn.bounds import reference
+from symattn.bounds.judge import of_attention
+from symattn.verification.definitions import caches, definition_judge, lse
+from symattn.verification.definitions.caches import Cached
+from symattn.verification.definitions.definition_subject import FAMILIES, Definition
+
+FLOAT32 = Precision.of("float32")
+_CAUSAL = Attention(causal=True, heads=4, kv_heads=2)
+
+
+def _subjects(which: str) -> list[Definition]:
+    """The definitions of log-sums by layout, or all of a cache, with empty slots and without."""
+    if which == "cache":
+        # Places are those after the cache, whatever the alignment.
+        aligned = Cached(Attention(causal=True, alignment="top-left"))
+        return [*caches.subjects(aligned, "bhnd"), *caches.subjects(Cached(_CAUSAL), "bnhd")]
+    return [*lse.subjects(replace(_CAUSAL, lse=True), which)]
+
+
+def _drawn(subject: Definition, case: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(case)
+    names = [i.name for i in subject.inputs]
+    return subject.draw(names, subject.shapes[case], FAMILIES["normal"](rng), FLOAT32, rng)
+
+
+@pytest.mark.parametrize("which", ["nd", "bnhd", "cache"])
+def test_every_way_is_legal_and_each_wrong_output_is_not(which: str) -> None:
+    for subject in _subjects(which):
+        for case in (0, 3):
+            inputs = _drawn(subject, case)
+            outputs = definition_judge.legal(subject, FLOAT32, inputs).ways[0]()
+            right = reference.float64_outputs(subject.right, inputs)
+            assert [e.allowed.shape for e in outputs] == [y.shape for y in right]
+            for way in subject.ways:
+                in_floats = reference.float32_outputs(partial(subject.run, way), inputs)
+                assert all((e.ratios(y) <= 1).all() for e, y in zip(outputs, in_floats, strict=True))
+            # Each output is off in its last entry alone.
+            for expected, y in zip(outputs, right, strict=True):
+                wrong = y.copy()
+                wrong[(-1,) * y.ndim] += 1e-3
+                beyond = expected.ratios(wrong) > 1
+                assert beyond[(-1,) * y.ndim]
+                assert beyond.sum() == 1
+
+
+def test_the_bound_is_that_of_the_attention_alone() -> None:
+    (subject,) = lse.subjects(replace(_CAUSAL, lse=True), "nd")
+    inputs = _drawn(subject, 3)
+    (alone,) = of_attention(_CAUSAL, FLOAT32, inputs).ways[0]()
+    beside, _ = definition_judge.legal(subject, FLOAT32, inputs).ways[-1]()
+    assert np.array_equal(alone.allowed, beside.allowed)
