@@ -273,14 +273,30 @@ class RoundedElementwise(ComputedNumber):
     @classmethod
     @sharply
     def _max(cls, a: Self, axis: int) -> Self:
-        """Compare the two halves of each line, and so on."""
-        lines = a.map(lambda p: np.moveaxis(p, axis, 0).copy())
-        # Halving needs few steps in NumPy, however long the line.
-        while (half := lines.plain_shape[0] // 2) > 0:
-            larger = cls._maximum(lines[:half], lines[half : 2 * half])
-            rest = lines[2 * half :]
-            lines = cls(*map(np.concatenate, zip(larger.planes, rest.planes, strict=True)))
-        return lines[0]
+        """Return the largest number x_t if that is decided; else |max x̂_j − max x_j| ≤ max e_j over all j in doubt.
+
+        A number is in doubt unless x_t − x_j ≥ e_t + e_j. If it is not, x̂_j ≤ x̂_t and x_j ≤ x_t, so that both maxima
+        are those of t and the numbers in doubt.
+        """
+        value = cls.values._max(a.value, axis)
+        lines = a.map(lambda p: np.moveaxis(p, axis, 0))
+        x = lines.near
+        e = lines.error
+        # −∞ is never the largest, unless there is nothing else.
+        none = cls.find_special(lines.planes[0])
+        at = np.where(none, -np.inf, x.near).argmax(axis=0)[None]
+        top = cls(*(np.take_along_axis(p, at, 0)[0, ...] for p in lines.planes))
+        reach = up(top.near.off + x.off + top.error + e)
+        sizes = np.abs(top.near.near) + np.abs(x.near)
+        reach = reach + np.where(reach > 0, SLACK * sizes, 0)
+        in_doubt = ~none & (top.near.near - x.near < reach)
+        np.put_along_axis(in_doubt, at, False, 0)
+        decided = ~in_doubt.any(axis=0)
+        largest_error = np.maximum(top.error, np.where(in_doubt, e, 0.0).max(axis=0))
+        either: list[Any] = [*bounded(largest_error), 0.0, 0.0, 0.0]
+        planes = zip(top.planes[1:8], either, strict=True)
+        result = [np.where(decided, p, q) for p, q in planes]
+        return cls(cls.write_plane(value), *result, *cls.read_floats(value))
 
     @classmethod
     @sharply
