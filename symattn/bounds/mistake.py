@@ -43,6 +43,7 @@ class Mistake:
     spec       the specification that a definition with it amounts to, if any
     change     for a mistake outside of a definition: makes it in any way of computing
     reads      the one input of a definition that it changes
+    inner      the change of the steps of the attention in a definition that it is, if any
     """
 
     step: str
@@ -56,6 +57,12 @@ class Mistake:
     spec: Any = None
     change: Callable[[Compute], Compute] | None = None
     reads: str = ""
+    inner: Variant | None = None
+
+    @property
+    def change_of_steps(self) -> Variant | None:
+        """The change of the steps of an attention, alone or in a definition; None if it is no such change."""
+        return self.way if isinstance(self.way, Variant) else self.inner
 
     @property
     def variant(self) -> Variant:
@@ -75,7 +82,7 @@ class MistakeFamily:
     """Mistakes with a number x: the step, the cause in words around {}, and the wrong way of computing with x.
 
     The search for x starts from the points of the ``grid``. ``spec`` returns the specification that a mistake amounts
-    to, if any.
+    to, if any, and ``inner`` the change of the attention in a definition.
     """
 
     step: str
@@ -83,6 +90,7 @@ class MistakeFamily:
     way: Callable[[float], Variant | Compute]
     grid: Sequence[float]
     spec: Callable[[float], Any] = lambda x: None
+    inner: Callable[[float], Variant | None] = lambda x: None
 
     def variant(self, x: float) -> Variant:
         """Return the way with the number x, of mistakes of an attention."""
@@ -92,7 +100,8 @@ class MistakeFamily:
 
     def mistake(self, x: float, written: str) -> Mistake:
         """Return the mistake with the number x, which is ``written`` in words."""
-        return Mistake(self.step, self.words.format(written), self.way(x), spec=self.spec(x))
+        cause, way = self.words.format(written), self.way(x)
+        return Mistake(self.step, cause, way, spec=self.spec(x), inner=self.inner(x))
 
 
 # --- the definition around a wrong step -------------------------------------------------------------------------------

@@ -29,7 +29,6 @@ from symattn.bounds.judge import Legal, in_floats, of_attention, traced
 from symattn.bounds.reference import float64_outputs
 from symattn.document import codec, errors
 from symattn.verification import power, reduce
-from symattn.verification.diagnosis.observe import ObservedScale, scales
 from symattn.verification.probing import (
     behaviour,
     empty_documents,
@@ -45,12 +44,12 @@ from symattn.verification.probing.probes import (
     search,
     small,
 )
-from symattn.verification.report import Counterexample, SmallestSeen, StepPower
+from symattn.verification.report import SmallestSeen, StepPower
 from symattn.verification.subject import Array, Cases, Random, Subject
 
 if TYPE_CHECKING:
     from symattn.bounds.mistake import Mistake
-    from symattn.verification.diagnosis.causes import Cause, Search
+    from symattn.verification.diagnosis.causes import Search
     from symattn.verification.engine import Session
 
 
@@ -342,32 +341,6 @@ class OfAttention(Subject):
     def free(self, inputs: Inputs) -> tuple[str, ...]:
         """Tokens, queries, keys and values."""
         return tuple(n for n in TOKENS if n in inputs)
-
-    def explained(
-        self, example: Counterexample, smallest: CaseResult, cause: Cause
-    ) -> Counterexample:
-        """Return the counterexample with the steps to its worst row, if exactly one mistake explains it."""
-        mistake = cause.only if cause.sure else None
-        if mistake is None or mistake.around or not cause.shows(smallest):
-            return example
-        return replace(example, steps=reduce.steps(self.spec, smallest, mistake.variant))
-
-    def observed(self, session: Session, step: str) -> tuple[ObservedScale, ...]:
-        """Return the observed scales, for a fault of the scale."""
-        return scales(self.spec, session.records) if step == "scale" else ()
-
-    def expectation(self, step: str) -> str:
-        """Return the expected scale in words, for a fault of the scale."""
-        if step != "scale":
-            return ""
-        scale = self.spec.scale
-        return (
-            "; expected 1/√d_k"
-            if scale is None and self.spec.score == "dot"
-            else "; expected none"
-            if scale in (1, None)
-            else f"; expected {scale}"
-        )
 
     def look_closer(self, session: Session) -> None:
         """See ``arithmetic.aims``; only the bits of half precision show its arithmetic."""

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from symattn.arrays.ball import precision as bits
-from symattn.attention.spec import Attention
 from symattn.bounds import judge, reference
 from symattn.bounds.case_result import CaseResult, middles
 from symattn.bounds.domain import Domain
@@ -299,20 +298,19 @@ def shapes(subject: Subject, judged: CaseResult) -> str:
     return f"{', '.join(map(str, got))}, expected {', '.join(wanted)}"
 
 
-def steps(
-    spec: Attention, judged: CaseResult, variant: reference.Variant
-) -> tuple[tuple[str, str, str], ...]:
+def steps(judged: CaseResult, variant: reference.Variant) -> tuple[tuple[str, str, str], ...]:
     """Return the worst row of every step of attention: correct, and with the mistake; () for large cases, and if balls
     cannot compute the mistake, as for a root of what may be 0, or a square of −∞."""
     if judged.case.size > _FEW or judged.ratios is None:
         return ()
+    run = judge.traced(judged).in_balls
     try:
         # 128 bits are more than the printed digits need.
         with bits(128):
-            wrong = reference.run(spec, judged.case.inputs, variant).values
+            wrong = reference.run(run.spec, run.inputs, variant).values
     except (Refused, Undecided):
         return ()
-    right = judge.traced(judged).in_balls.values
+    right = run.values
     # Rows are shown of one head without a batch.
     if len(right["scores"].plain_shape) != 2:
         return ()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -18,11 +19,12 @@ from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import Case, CaseResult, Expected, ScreenedOutput, screening_error
-from symattn.bounds.judge import Legal
+from symattn.bounds.judge import Legal, Traced
 from symattn.bounds.reference import float64_outputs, lifted
 from symattn.document.errors import SymattnError
+from symattn.verification import reduce
+from symattn.verification.diagnosis.observe import ObservedScale, scales
 from symattn.verification.power import LEAST
-from symattn.verification.reduce import TRIALS
 from symattn.verification.report import Counterexample, SmallestSeen, StepPower
 
 if TYPE_CHECKING:
@@ -30,10 +32,8 @@ if TYPE_CHECKING:
     from symattn.bounds.inputs import Maker
     from symattn.bounds.mistake import Mistake
     from symattn.verification.diagnosis.causes import Cause, Search
-    from symattn.verification.diagnosis.observe import ObservedScale
     from symattn.verification.engine import Session
     from symattn.verification.probing.probes import Group
-    from symattn.verification.reduce import Axes
 
 Array = np.ndarray
 Random = np.random.Generator
@@ -74,7 +74,7 @@ class Subject(ABC):
     climbed: int = 600
     meant: frozenset[str] = frozenset()
     costs: int = 1
-    trials: int = TRIALS
+    trials: int = reduce.TRIALS
     returns_attended: bool = False
     leak: str = "NaN in a key or value that no query may attend to reaches an output"
     screened_groups: frozenset[str] = frozenset()
@@ -240,7 +240,7 @@ class Subject(ABC):
         """Return a search for mistakes that explain all ``wrong`` cases and contradict no ``right`` one."""
 
     @abstractmethod
-    def axes(self, inputs: Inputs) -> Axes:
+    def axes(self, inputs: Inputs) -> reduce.Axes:
         """Return the roles of the inputs' axes, for the reduction."""
 
     @abstractmethod
@@ -254,16 +254,28 @@ class Subject(ABC):
     def explained(
         self, example: Counterexample, smallest: CaseResult, cause: Cause
     ) -> Counterexample:
-        """Return the counterexample with what its cause shows in addition."""
-        return example
+        """Return the counterexample with the steps to its worst row, if one mistake in these explains it."""
+        mistake = cause.only if cause.sure else None
+        # Ways around a mistake have steps of their own.
+        change = None if mistake is None or mistake.around else mistake.change_of_steps
+        if change is None or not _has_rows_of_attention(smallest) or not cause.shows(smallest):
+            return example
+        return replace(example, steps=reduce.steps(smallest, change))
 
     def observed(self, session: Session, step: str) -> tuple[ObservedScale, ...]:
-        """Return the measurements to show with a fault of this step."""
-        return ()
+        """Return the scales that the weights show, for a fault of the scale of an attention that is returned."""
+        if step != "scale" or self.attention is None or not self.returns_attended:
+            return ()
+        return scales(self.attention, session.records)
 
     def expectation(self, step: str) -> str:
-        """Return the expected behaviour of this step, in words to append to a cause."""
-        return ""
+        """Return the expected scale in words to append to a cause, for a fault of the scale of an attention."""
+        if step != "scale" or self.attention is None:
+            return ""
+        scale = self.attention.scale
+        if scale is None and self.attention.score == "dot":
+            return "; expected 1/√d_k"
+        return "; expected none" if scale in (1, None) else f"; expected {scale}"
 
     def weightless(self, session: Session, rng: Random) -> InputPairs:
         """Yield inputs in pairs: with zeros in numbers that have the weight 0 whatever they are, and with NaN there."""
@@ -311,3 +323,11 @@ class Subject(ABC):
     def notes(self, session: Session, faults: bool) -> Iterator[str]:
         """Yield further notes for a reader."""
         yield from ()
+
+
+def _has_rows_of_attention(judged: CaseResult) -> bool:
+    """Return whether the worst entry of a case is one of an attention's output that was judged by a run."""
+    if judged.ratios is None or not isinstance(judged.parts[0].expected, Traced):
+        return False
+    output, _ = judged.where
+    return output == 0

@@ -193,7 +193,13 @@ def by_number(
     for f in families(spec):
         # Any of its numbers changes the same steps.
         if f.variant(f.grid[0]).steps.keys() <= {*steps}:
-            yield MistakeFamily(f.step, f.words, lambda x, f=f: made(f.variant(x)), f.grid)  # type: ignore[misc]
+            yield MistakeFamily(
+                f.step,
+                f.words,
+                lambda x, f=f: made(f.variant(x)),  # type: ignore[misc]
+                f.grid,
+                inner=f.variant,
+            )
 
 
 def axes(spec: Attention, layout: Layout, heads: str, *last: str) -> str:

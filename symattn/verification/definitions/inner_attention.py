@@ -69,6 +69,7 @@ class WrongAttention:
                 around=tuple(map(self.run, mistake.around)),
                 in_floats=mistake.in_floats,
                 general=mistake.general,
+                inner=mistake.variant,
             )
 
 

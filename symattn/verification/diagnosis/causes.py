@@ -599,7 +599,7 @@ class Search(ABC):
         """Return the mistake, made in a part of the output alone."""
         way, *around = (self.way_in_part(w, part) for w in (mistake.way, *mistake.around))
         in_floats = mistake.in_floats or not self.is_bounded(way)
-        # The change and the specification would make the mistake in every part.
+        # The changes and the specification would make the mistake in every part.
         return replace(
             mistake,
             cause=f"{mistake.cause}, for {part.words}",
@@ -608,6 +608,7 @@ class Search(ABC):
             in_floats=in_floats,
             change=None,
             spec=None,
+            inner=None,
         )
 
     def in_parts(self) -> Iterator[Mistake]:
