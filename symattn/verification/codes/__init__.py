@@ -121,9 +121,18 @@ def sentences() -> tuple[CauseSentence, ...]:
     return tuple(sorted(result, key=lambda sentence: bool(sentence.names)))
 
 
+@lru_cache(maxsize=1)
+def _group_sentences() -> dict[str, tuple[CauseSentence, ...]]:
+    """Return the lines of each code."""
+    groups: dict[str, list[CauseSentence]] = {}
+    for sentence in sentences():
+        groups.setdefault(sentence.code, []).append(sentence)
+    return {code: tuple(group) for code, group in groups.items()}
+
+
 def lines_of(code: str) -> tuple[CauseSentence, ...]:
     """Return the lines of a code; none if it is unknown."""
-    return tuple(sentence for sentence in sentences() if sentence.code == code)
+    return _group_sentences().get(code, ())
 
 
 @lru_cache(maxsize=1)
