@@ -58,6 +58,12 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             yield
 
 
+@pytest.fixture
+def no_causes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No cause of a fault is searched for, which takes long if there is none: for tests of what is wrong."""
+    monkeypatch.setattr("symattn.verification.diagnosis.causes.Search.found", lambda self: ((), False))
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--no-skips", action="store_true", help="a skipped test, such as one whose tool is missing, fails")
 

@@ -142,7 +142,7 @@ def test_no_fault_and_no_test(folder: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.deep
-def test_a_case_of_many_numbers_is_found_by_running_everything(folder: Path) -> None:
+def test_a_case_of_many_numbers_is_found_by_running_everything(folder: Path, no_causes: None) -> None:
     unknown = RIGHT.replace("return e", "return q.dtype.type(1 + 1e-3 * (k.size > 330)) * e")
     Path("attn.py").write_text(unknown, encoding="utf-8")
     first = named(verify_target("attn.py:attention", examples=0), Attention(), "float32")

@@ -123,7 +123,7 @@ def test_parts_without_keys_are_tried_on_either_side(program: Any, verdict: Verd
 
 
 @pytest.mark.deep
-def test_infinities_are_no_result_of_an_earlier_call() -> None:
+def test_infinities_are_no_result_of_an_earlier_call(no_causes: None) -> None:
     """e^(l₂ − l₁) overflows float16; the outputs are as infinite as those of right calls with other inputs."""
 
     def overflowing(o1: Array, l1: Array, o2: Array, l2: Array) -> tuple[Array, Array]:

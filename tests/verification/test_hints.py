@@ -177,7 +177,7 @@ def test_a_difference_that_no_number_explains_is_undecided() -> None:
 
 
 @pytest.mark.deep
-def test_a_difference_at_some_size_leads_to_the_fault() -> None:
+def test_a_difference_at_some_size_leads_to_the_fault(no_causes: None) -> None:
     report = verified(wrong_for_64)
     assert report.verdict is Verdict.FAULT
     assert check(report) is None
@@ -233,7 +233,7 @@ def test_tensors_without_their_framework_are_not_tried_and_labels_are(
 
 @pytest.mark.deep
 @pytest.mark.parametrize("function", [wrong_for_wide, without_maxima])
-def test_what_residues_do_not_show_is_left_to_floats(function: Any) -> None:
+def test_what_residues_do_not_show_is_left_to_floats(function: Any, no_causes: None) -> None:
     """A width that is not tried on them, and exponentials that overflow."""
     report = verify(function, Attention(), examples=4)
     assert report.verdict is Verdict.FAULT
