@@ -9,9 +9,10 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 from symattn import Attention, InputError, LinearAttention, MissingExtra, Rotary, Verdict
+from symattn.models import specifying
 from symattn.models.configurations import attention
 from symattn.models.configurations.configuration import CannotTell
-from symattn.models.inferring.inference import infer
+from symattn.models.inferring.inference import Inference, infer, infer_configuration
 from symattn.models.inferring.lock import lines_of
 from symattn.models.specifying import infer_layer, specify
 
@@ -49,7 +50,14 @@ def test_a_family_without_a_row_is_inferred() -> None:
     assert specify(_EXAONE, 7).specification == Attention(**fields)
 
 
-def test_a_recurrence_is_inferred_and_a_reviewed_line_is_said(tmp_path: Path) -> None:
+def test_a_recurrence_is_inferred_and_a_reviewed_line_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inferred: list[Inference] = []
+
+    def infer_once(config: Any) -> Inference:
+        inferred.append(inferred[0] if inferred else infer_configuration(config))
+        return inferred[0]
+
+    monkeypatch.setattr(specifying, "infer_configuration", infer_once)
     lock = tmp_path / "models.lock"
     lock.write_text("\n".join(lines_of("kimi_linear")))
     found = specify({"model_type": "kimi_linear"}, 0, lock=str(lock))
@@ -58,6 +66,7 @@ def test_a_recurrence_is_inferred_and_a_reviewed_line_is_said(tmp_path: Path) ->
     assert f"reviewed in {lock}" in found.words
     lock.write_text("kimi_linear | another line")
     assert specify({"model_type": "kimi_linear"}, 0, lock=str(lock)).source == "inferred"
+    assert len(inferred) == 2
 
 
 def test_forms_without_a_field_and_layers_that_are_not_there_are_refused() -> None:
