@@ -313,7 +313,7 @@ def test_the_worst_row_need_not_be_the_first() -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("f", [BF16, FP16], ids=lambda f: f.name)
+@pytest.mark.parametrize("f", [BF16, pytest.param(FP16, marks=pytest.mark.exhaustive)], ids=lambda f: f.name)
 def test_the_scale_may_be_a_constant_of_the_format(f: Format) -> None:
     """Rounded itself, as √d_k and 1 over that again, or with log₂ e in it; but it may not be 1 % off."""
     q, k, v = made(f, normal, (2, 400, 56))

@@ -104,7 +104,7 @@ def test_sequences_in_one_array_have_states_of_their_own() -> None:
 )
 def test_four_thousand_tokens(form: str) -> None:
     kind = "gated delta rule"
-    given, how = draw(kind, 4096, 128, form), told(kind, form, 128)
+    given, how = draw(kind, 4096, 64, form), told(kind, form, 64)
     output, state = by_chunks(given, **how)
     assert judged(kind, form, given, output, state) == ""
     lost = output.copy()
