@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -454,11 +454,15 @@ class RecurrentLaw:
     def ways(self, inputs: Inputs, precision: Precision) -> list[Callable[[], Sequence[Expected]]]:
         """Return the outputs with their worst case by each arithmetic, computed on demand."""
         values = self.in_order(inputs)
-        heads = [*recurrences(self.spec, values, precision)]
-        right, *right_states = self.compute_exactly(inputs)
         with_state = self.spec.state is not None
 
+        # Most calls are right by their comparison with float64 alone, and ask for no way.
+        @cache
+        def all_ways_share() -> tuple[list[Recurrence], tuple[Array, ...]]:
+            return [*recurrences(self.spec, values, precision)], self.compute_exactly(inputs)
+
         def outputs(way: RecurrentArithmetic) -> Sequence[Expected]:
+            heads, (right, *right_states) = all_ways_share()
             # The worst case alone judges here.
             bounds = [limits(of, way, with_state=with_state, with_sharp=False) for of in heads]
             results = [ByLaw(right, self._laid([b.worst for b in bounds], values))]
