@@ -432,15 +432,17 @@ def shares(got: Any, middle: Any, radius: Any, limits: object) -> tuple[Any, Any
     A part of 2⁻⁴⁰ outweighs the rounding of the difference and of the quotient.
     """
     xp: Any = namespace_of(got)
-    undefined = xp.isnan(middle)
     with np.errstate(all="ignore"):
         off = xp.abs(got - middle)
-        most, least = (
-            (off + radius) * (1 + 2.0**-40),
-            xp.maximum(off - radius, 0.0) * (1 - 2.0**-40),
-        )
-        below, beyond = most <= limits, least > limits
+        most = (off + radius) * (1 + 2.0**-40)
+        below = most <= limits
+        # Most outputs are right in all entries: then there is nothing else to tell apart.
+        if bool(below.all()) and bool(xp.isfinite(most).all()):
+            return xp.where(most == 0, 0.0, most / limits), below
+        least = xp.maximum(off - radius, 0.0) * (1 - 2.0**-40)
+        beyond = least > limits
         # With an exact 0 in both, the ratio is 0 whatever the limit.
+        undefined = xp.isnan(middle)
         inside = xp.where(most == 0, 0.0, xp.minimum(most / limits, 1.0))
         # Above 1 even if the quotient rounds down to it.
         outside = xp.maximum(least / limits, 1 + 2.0**-40)

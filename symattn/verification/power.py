@@ -145,11 +145,16 @@ def _is_mutation_effective(
     outputs = _compute_float64_outputs(mutation.outputs, inputs) or ()
     for a, b in zip(expected, outputs, strict=False):
         # Another shape, NaN or infinity is an effect of any size.
-        if a.shape != b.shape or (np.isfinite(a) != np.isfinite(b)).any():
+        if a.shape != b.shape:
             return True
-        size = float(np.abs(a[np.isfinite(a)]).max(initial=0.0))
+        finite = np.isfinite(a)
+        if (finite != np.isfinite(b)).any():
+            return True
+        # Entries that are no numbers stand apart only where there are any.
+        a, b = (a, b) if finite.all() else (a[finite], b[finite])
+        size = float(np.abs(a).max(initial=0.0))
         # The floor serves outputs that are all 0.
-        if (np.abs(a - b)[np.isfinite(a)] > _NOTHING * max(size, 2.0**-200)).any():
+        if (np.abs(a - b) > _NOTHING * max(size, 2.0**-200)).any():
             return True
     return False
 
