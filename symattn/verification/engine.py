@@ -54,6 +54,7 @@ _LATEST = 4  # inputs whose legal outputs are kept, since calls are repeated
 _DUMB = 30  # failed calls after which no more are made, if none has succeeded
 _LARGE_CASE = 8192  # entries of the tokens of a case that is screened first; if wrong, a smaller one is sought
 _MANY_SCORES = 1 << 14  # of a head of such a case, however few its entries are
+_BOUNDED = 6  # calls that are bounded where float64 alone has judged all of them
 _MANY_TOKENS = 128  # in a case that is screened first: a bound of so many scores takes a second, of 1,000 a minute
 _FEW_OF_AXIS = 4  # the other sizes of such a case
 # How the numbers of an output can be wrong.
@@ -525,9 +526,29 @@ def _try_all_groups(session: Session) -> None:
         _seek_smaller(session, rng)
     for case in session.aside if session.known else ():  # the diagnosis rests on them
         session.take(case)
+    if session.known == 0:
+        _bound_some_of_screened(session)
     # Where an output alone is wrong, a closer look at all bits adds nothing.
     if session.known == 0 and not session.over:
         subject.look_closer(session)
+
+
+def _bound_some_of_screened(session: Session) -> None:
+    """Judge the smallest call of each group by bounds as well, if float64 alone has judged all calls.
+
+    That is so if all sizes are large. Power rests on bounds, and without any the verdict would be undecided.
+    """
+    if any(r.whole or r.undecided for r in session.records):
+        return
+    smallest: dict[str, int] = {}
+    for place in sorted(range(len(session.records)), key=lambda k: session.records[k].case.size):
+        smallest.setdefault(session.records[place].case.group, place)
+    for place in list(smallest.values())[:_BOUNDED]:
+        screened = session.records[place]
+        legal = session.legal(screened.case.inputs)
+        session.records[place] = judge(
+            legal, session.precision, screened.case, screened.outcome, whole=True
+        )
 
 
 def _try_residues(session: Session) -> None:

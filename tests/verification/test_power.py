@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from symattn import Attention, Domain, LayerNorm, Report, Rotary, Verdict, verify
+from symattn import Attention, Domain, LayerNorm, LinearAttention, Report, Rotary, Verdict, verify
 from symattn.bounds.case_result import Case
 from symattn.document.render import render
 from symattn.programs.verifying import Options
@@ -130,6 +130,26 @@ def test_too_few_cases_of_a_definition_decide_nothing(monkeypatch: pytest.Monkey
     report = verify(right.function, right.spec, examples=4)
     assert (report.verdict, report.faults) == (Verdict.UNDECIDED, ())
     assert "random (0 of at least 3)" in report.missing[0]
+
+
+def delta_rule(q, k, v, beta):
+    state, outputs = np.zeros((k.shape[1], v.shape[1]), v.dtype), []
+    for t in range(len(q)):
+        state = state + np.outer(k[t], beta[t] * (v[t] - k[t] @ state))
+        outputs.append(q[t] @ state)
+    return np.stack(outputs)
+
+
+def test_some_calls_are_bounded_where_float64_has_judged_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel for heads of one large width is never called with few entries."""
+    spec = LinearAttention(feature="identity", normalised=False, delta=True)
+    monkeypatch.setattr(engine, "_LARGE_CASE", -1)
+    reports = []
+    for bounded in (0, engine._BOUNDED):
+        monkeypatch.setattr(engine, "_BOUNDED", bounded)
+        reports.append(verify(delta_rule, spec, domain=Domain(max_tokens=9, max_width=6), examples=4))
+    assert [report.verdict for report in reports] == [Verdict.UNDECIDED, Verdict.NO_FAULT], reports
+    assert all(power.seen for power in reports[1].power)
 
 
 def test_what_is_missing_is_told_with_its_mend() -> None:
