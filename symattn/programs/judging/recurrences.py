@@ -166,13 +166,13 @@ def _kept_size(axis: str, counts: Mapping[str, int]) -> int | None:
 
 def _yield_specifications(values_per_key: int) -> Iterator[LinearAttention]:
     """Yield the published recurrences, and those with another norm, scale, state or form of gates, each once."""
-    known: list[LinearAttention] = []
+    known: set[LinearAttention] = set()
     numbers = product(range(3), range(2), range(3), range(2), range(2))
     for changes in sorted(numbers, key=_count_changes):
         for fields in (*(named.fields for named in RECURRENCES.values()), _UNGATED):
             spec = _with_changes({**fields, "values_per_key": values_per_key}, *changes)
             if spec is not None and spec not in known:
-                known.append(spec)
+                known.add(spec)
                 yield spec
 
 
