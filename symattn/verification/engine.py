@@ -55,6 +55,9 @@ _DUMB = 30  # failed calls after which no more are made, if none has succeeded
 _LARGE_CASE = 8192  # entries of the tokens of a case that is screened first; if wrong, a smaller one is sought
 _MANY_SCORES = 1 << 14  # of a head of such a case, however few its entries are
 _BOUNDED = 6  # calls that are bounded where float64 alone has judged all of them
+_FIRST_CASES = 4  # by which a definition may be far off
+# of the largest entry: no right function in float32 is so far off at usual inputs
+_FAR_OFF = 2.0**-6
 _MANY_TOKENS = 128  # in a case that is screened first: a bound of so many scores takes a second, of 1,000 a minute
 _FEW_OF_AXIS = 4  # the other sizes of such a case
 # How the numbers of an output can be wrong.
@@ -611,6 +614,29 @@ def recognised(session: Session) -> bool:
         if session.known:
             return False
     return any(judged.decisive for judged in session.records)
+
+
+def is_far_off(session: Session) -> bool:
+    """Return whether the function's first output is far from the definition's in float64 for some of the first inputs.
+
+    This is no verdict: inputs that magnify roundings may show it of a right function, too. Nothing is recorded.
+    """
+    rng = np.random.default_rng(session.seed)
+    cases = chain.from_iterable(group(session, rng) for group in session.subject.first().values())
+    tried = islice(filter(session.admits, cases), _FIRST_CASES)
+    return any(_is_far_off_at(session, case) for case in tried)
+
+
+def _is_far_off_at(session: Session, case: Case) -> bool:
+    try:
+        right = session.subject.screened(session.precision, case.inputs)
+    except UNFIT:
+        return False
+    output = session.runner.run(case.inputs, case.way).output
+    if not right or output is None or output.shape != right[0].near.shape:
+        return False
+    largest_entry = np.abs(right[0].near).max(initial=0.0)
+    return bool((np.abs(output - right[0].near) > _FAR_OFF * largest_entry).any())
 
 
 def finds_fault(session: Session) -> bool:

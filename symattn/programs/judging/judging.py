@@ -14,6 +14,7 @@ from symattn import __version__
 from symattn.arrays.precision import Contract
 from symattn.bounds.called_target import Framework, Layout, Runner
 from symattn.bounds.domain import Domain
+from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import CannotRun, CannotRunHere, InputError, NeedsMemory
 from symattn.document.evidence import Evidence, Grade, Verdict
 from symattn.programs.child import TargetOptions, with_fork_server, with_shared_adviser
@@ -137,7 +138,8 @@ def _options_for(
 class CandidateJudge:
     """A candidate, the definition, and how it is called; ``seed`` is drawn after the candidate was loaded if None.
 
-    ``notes`` are limits that are known before: heads of a model that were cut, a definition that was found.
+    ``notes`` are limits that are known before: heads of a model that were cut, a definition that was found. A ``clock``
+    has measured what came before.
     """
 
     candidate: Function | str
@@ -147,7 +149,9 @@ class CandidateJudge:
     notes: tuple[str, ...] = ()
     definition_from: str = "given"
     why: bool = False
+    clock: Clock | None = None
 
+    @one_blas_thread
     def judgement(self) -> Judgement:
         """Return the judgement. Raises ``InputError`` for what cannot be used as it was given."""
         with (
@@ -157,7 +161,7 @@ class CandidateJudge:
             return replace(self, how=how)._judgement()
 
     def _judgement(self) -> Judgement:
-        clock = Clock()
+        clock = self.clock or Clock()
         drawn: list[int] = []
 
         def draw(runner: Runner) -> int:
@@ -169,7 +173,8 @@ class CandidateJudge:
         how = self.how
         if isinstance(how, TargetOptions):
             how = replace(how, started=clock.follow)
-            if how.server is not None:
+            # Who has a clock already follows the server, too.
+            if how.server is not None and self.clock is None:
                 clock.follow(how.server)
         spec = checked(self.definition, how.domain)
         # Hashed before the candidate runs, so that a change of its file shows.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from math import isqrt, prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +20,7 @@ from symattn.bounds.called_target import Convention, Failure, Inputs, Layout
 from symattn.bounds.case_result import UNFIT, Case
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Sizes
+from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import CannotRun, InputError
 from symattn.programs.child import (
     Child,
@@ -87,6 +89,10 @@ _MAX_MISTAKES_OF_STEP = 4
 _TWICE = "twice as large"
 
 
+#: A definition, how it takes its inputs, and how the reference is called for it.
+_Way = tuple[Specification, TargetOptions, TargetOptions]
+
+
 class Recognised(NamedTuple):
     """The definition that a reference computes, or None; how it is called, and the reason why there is none."""
 
@@ -112,35 +118,42 @@ class ByReference:
     chosen_dtype: str | None = None
     why: bool = False
 
+    @one_blas_thread
     def judgement(self) -> Judgement:
         """Return the judgement. Raises ``InputError`` for a file that is no reference."""
+        clock = Clock()
         files = file_of_target(f"{self.candidate}:"), Path(self.reference)
         with with_fork_server(self.how, *files) as how:
             assert isinstance(how, TargetOptions), "options stay of their kind"
-            return replace(self, how=how)._judgement()
+            if how.server is not None:
+                clock.follow(how.server)
+            by_reference = replace(self, how=replace(how, started=clock.follow))
+            is_file = self.reference.endswith(".json")
+            judge = by_reference._by_definition_file if is_file else by_reference._by_module
+            # The time of the server is known while it runs.
+            return replace(judge(clock), seconds=clock.seconds())
 
-    def _judgement(self) -> Judgement:
-        if self.reference.endswith(".json"):
-            return self._by_definition_file()
-        clock = Clock()
+    def _by_module(self, clock: Clock) -> Judgement:
+        """Return the judgement by the ``Model`` of a Python file."""
         benchmark, process = ask_first("benchmark", self.reference, MODEL, server=self.how.server)
+        clock.follow_reference(process)
         if isinstance(benchmark, Failure):
             return self._make_invalid_judgement(
                 f"{self.reference} cannot be imported: its import {benchmark.message}", clock
             )
+        specs = plausible(benchmark) if self.definition is None else iter((self.definition,))
         # The shapes of the benchmark become promises, so that no other sizes are tried.
-        specs = tuple(plausible(benchmark)) if self.definition is None else (self.definition,)
-        tried = [
+        tried = (
             (
                 spec,
                 self._adopt_benchmark_options(_domain_of_shapes(spec, benchmark), benchmark.dtype),
             )
             for spec in specs
-        ]
+        )
         refute = partial(_judge_own_inputs, benchmark=benchmark)
         target = benchmark.name_of(self.reference, MODEL)
         definition, how, reason, convention = self._find_reference_definition(
-            target, tried, process, refute
+            target, tried, process, refute, clock
         )
         if definition is None or convention is None:
             return self._make_invalid_judgement(reason, clock)
@@ -150,15 +163,15 @@ class ByReference:
         how = self._adopt_benchmark_options(promised, benchmark.dtype)
         how = replace(how, layout=how.layout or layout)
         target = named(self.candidate, benchmark)
-        result = self._judge_by_definition(target, definition, how)
+        result = self._judge_by_definition(target, definition, how, clock)
         # Only a candidate that passes is called once more.
         if result.passed:
             result = _with_own_inputs(result, target, definition, how, benchmark)
         return with_file_compared(result, target)
 
-    def _by_definition_file(self) -> Judgement:
+    def _by_definition_file(self, clock: Clock) -> Judgement:
         """Return the judgement by the reference in a ``definition.json``, which is run from a file of its own."""
-        clock, kernel = Clock(), read_definition(self.reference)
+        kernel = read_definition(self.reference)
         path = find_workloads(self.reference)
         workloads = None if path is None else read_workloads(path, kernel)
         try:
@@ -178,11 +191,13 @@ class ByReference:
         known = kernel.plausible({} if workloads is None else workloads.numbers)
         # The first form by which the reference computes a known definition decides.
         ways = [replace(how, form=form) for form in forms]
-        definition, how, reason, _ = self._find_definition_of_text(kernel, known, ways, workloads)
+        definition, how, reason, _ = self._find_definition_of_text(
+            kernel, known, ways, workloads, clock
+        )
         if definition is None:
             return self._make_invalid_judgement(reason, clock)
         target = f"{self.candidate}:{RUN}" if self.candidate.endswith(".py") else self.candidate
-        result = self._judge_by_definition(target, definition, how)
+        result = self._judge_by_definition(target, definition, how, clock)
         if result.passed:
             result = self._at_workloads(result, target, definition, how, kernel, workloads)
         return with_file_compared(result, target)
@@ -193,6 +208,7 @@ class ByReference:
         known: Sequence[Specification],
         ways: Sequence[TargetOptions],
         workloads: Workloads | None,
+        clock: Clock,
     ) -> Recognised:
         """Return the definition that the text of a reference computes, at the sizes of its workloads too.
 
@@ -212,8 +228,8 @@ class ByReference:
             text.write_text(kernel.reference, encoding="utf-8")
             target = f"{text}:{RUN}"
             specs = known if self.definition is None else (self.definition,)
-            tried = [(spec, how) for how in ways for spec in specs]
-            found = self._find_reference_definition(target, tried, None, refute)
+            tried = ((spec, how) for how in ways for spec in specs)
+            found = self._find_reference_definition(target, tried, None, refute, clock)
             # The path of the temporary file means nothing to the user.
             found = found._replace(reason=found.reason.replace(str(text), self.reference))
         if found.definition is not None:
@@ -243,10 +259,10 @@ class ByReference:
         return replace(self.how, domain=domain, dtype=self.chosen_dtype or dtype)
 
     def _judge_by_definition(
-        self, target: str, spec: Specification, how: TargetOptions
+        self, target: str, spec: Specification, how: TargetOptions, clock: Clock
     ) -> Judgement:
         result = CandidateJudge(
-            target, spec, how, self.seed, (), self._name_of_reference_model, self.why
+            target, spec, how, self.seed, (), self._name_of_reference_model, self.why, clock
         ).judgement()
         return replace(result, command=self._command_with_reference(result.seeds))
 
@@ -257,53 +273,60 @@ class ByReference:
     def _find_reference_definition(
         self,
         target: str,
-        ways: Sequence[tuple[Specification, TargetOptions]],
+        ways: Iterable[tuple[Specification, TargetOptions]],
         process: Process | None,
         refute: Refute,
+        clock: Clock,
     ) -> Recognised:
         """Return the definition that the reference computes, on the first groups of inputs, and how it is called.
 
         ``refute`` says why it is another at the benchmark's sizes, if it is. ``ways`` are the definitions with ways to
-        take their inputs, which one process tries.
+        take their inputs, which one process tries; definitions that are far off on the first inputs come last.
         """
         name = self._name_of_reference_model
-        if not ways:
+        tried = (
+            (spec, way, replace(way, dtype="float32", contract=None, secret=None))
+            for spec, way in ways
+        )
+        likeliest = next(tried, None)
+        if likeliest is None:
             hint = "hint: give it by --definition"
             words = f"{name} has inputs of no definition that is tried; {hint}"
             return Recognised(None, self.how, words)
-        specs, first = [*dict.fromkeys(spec for spec, _ in ways)], ways[0][1]
+        spec, first, how = likeliest
         limits = ProcessLimits() if first.time_limit is None else ProcessLimits(first.time_limit)
-        tried = [
-            (spec, way, replace(way, dtype="float32", contract=None, secret=None))
-            for spec, way in ways
-        ]
         try:
-            request = tried[0][2].request(tried[0][0])
-            child = Child(target, request, limits, process, server=first.server)
+            request = how.request(spec)
+            started = clock.follow_reference
+            child = Child(target, request, limits, process, started=started, server=first.server)
         except InputError as error:
             # The first definition needs inputs that the model does not take.
             return Recognised(None, first, f"{name} cannot be called: {error}")
         except CannotRun as error:
             return Recognised(None, first, str(error))
-        words = ""
+        specs, words, is_given = list[Specification](), "", self.definition is not None
+        every = chain((likeliest,), tried)
         with child:
-            for spec, way, how in tried:
+            for spec, way, how in every if is_given else _yield_likeliest_first(child, every):
+                specs.append(spec)
                 try:
                     child.turn_to(how.request(spec))
                     session = how.session(child, spec)
-                    if not engine.recognised(session):
+                    if engine.recognised(session):
+                        words = refute(session, spec)
+                        if not words:
+                            return Recognised(spec, way, convention=child.convention)
+                    # Only of a definition that is given it is said why it is not the one.
+                    elif is_given:
                         words = _describe_first_fault(session)
-                        continue
-                    words = refute(session, spec)
-                    if not words:
-                        return Recognised(spec, way, convention=child.convention)
                 except (InputError, CannotRun) as error:
                     words = str(error)
         if self.definition is not None:
             words = f"{name} does not compute {words_of(self.definition)}: {words}"
             return Recognised(None, first, words)
         hint = "hint: give the definition by its options, or by --definition"
-        words = f"{name} computes none of {', '.join(map(words_of, specs))}; {hint}"
+        called = ", ".join(map(words_of, dict.fromkeys(specs)))
+        words = f"{name} computes none of {called}; {hint}"
         return Recognised(None, first, words)
 
     def _command_with_reference(self, seeds: Mapping[str, int]) -> str:
@@ -424,6 +447,29 @@ def _judge_at_workloads(
     return "" if workloads is None else refute_at_workloads(session, kernel, workloads)
 
 
+def _yield_likeliest_first(child: Child, ways: Iterable[_Way]) -> Iterator[_Way]:
+    """Yield the ways by which a reference may be a definition: those that the first inputs refute come last.
+
+    To bound what a definition computes takes long, and one number of its first output refutes most.
+    """
+    far_off = []
+    for way in ways:
+        if _is_far_off(child, way):
+            far_off.append(way)
+        else:
+            yield way
+    yield from far_off
+
+
+def _is_far_off(child: Child, way: _Way) -> bool:
+    spec, _, how = way
+    try:
+        child.turn_to(how.request(spec))
+        return engine.is_far_off(how.session(child, spec))
+    except (InputError, CannotRun):
+        return False  # the reason is said where the way is tried
+
+
 def _describe_first_fault(session: Session) -> str:
     wrong = next((r for r in session.records if r.finding is not None), None)
     return engine.first_fault(session, wrong).message if wrong else "no call could be judged"
@@ -445,11 +491,12 @@ def named(candidate: str, benchmark: Benchmark) -> str:
 
 def plausible(benchmark: Benchmark) -> Iterator[Specification]:
     """Yield the definitions that a reference may compute, the likeliest first."""
-    recurrences = plausible_recurrences(benchmark.shapes_by_name)
     # With gates or other arrays beside q, k, v it is no attention with softmax.
-    if recurrences and len(benchmark.shapes) > len("qkv"):
-        yield from recurrences
-        return
+    if len(benchmark.shapes) > len("qkv"):
+        recurrences = plausible_recurrences(benchmark.shapes_by_name)
+        if recurrences:
+            yield from recurrences
+            return
     # Token inputs are layers, the others attention.
     if benchmark.tokens:
         for heads in benchmark.heads:
@@ -470,7 +517,8 @@ def plausible(benchmark: Benchmark) -> Iterator[Specification]:
         Attention(causal=True, alignment="top-left"),
         Attention(scale=1),
     )
-    yield from recurrences
+    # Most references are attention, and to look for recurrences takes time.
+    yield from plausible_recurrences(benchmark.shapes_by_name)
 
 
 def _count_grouped_heads(shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[int, int]]:

@@ -2,15 +2,20 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
 from symattn import InputError, RMSNorm, judge
 from symattn.document import schemas
+from symattn.programs.judging.clock import Clock
 from symattn.programs.judging.judgement import Status
+from symattn.programs.judging.references import ByReference
 from symattn_cli.main import main
+from tests.refusals import refuses
 
 SCHEMA = jsonschema.Draft202012Validator(json.loads(schemas.text("judgement")))
 
@@ -85,6 +90,28 @@ def test_a_coarse_format_passes_with_limits_that_name_step_and_size() -> None:
     assert judgement.status is Status.PASS_WITH_LIMITS
     assert named
     assert next(p.smallest for p in judgement.power if p.step == "scores") > 0.01
+
+
+def test_seconds_count_the_processes_of_candidate_and_reference() -> None:
+    clock = Clock()
+    clock.follow(SimpleNamespace(spent=(100.0, 0.0)))  # type: ignore[arg-type]
+    clock.follow_reference(SimpleNamespace(spent=(1000.0, 0.0)))  # type: ignore[arg-type]
+    seconds = clock.seconds()
+    assert seconds.candidate == 100
+    assert 1100 <= seconds.processor < 1200
+
+
+def test_a_judgement_uses_one_thread_of_blas(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A reference is sought with small products, too, on which more threads wait for each other."""
+
+    def refuse(*_: object) -> None:
+        threads = {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+        raise InputError(f"threads: {threads}")
+
+    monkeypatch.setattr(ByReference, "_by_module", refuse)
+    reference = tmp_path / "reference.py"
+    reference.write_text("")
+    refuses(judge, "kernel.py", reference=str(reference), says="threads: {1}")
 
 
 def test_the_seed_is_fresh_and_repeats() -> None:
