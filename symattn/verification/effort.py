@@ -7,10 +7,10 @@ and judging a function takes longer in itself: there it is 1 more for every 8192
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from pathlib import Path
 from time import monotonic, process_time
 
 # Units rather than seconds, so that a slow machine tries as much as a fast one.
@@ -35,9 +35,16 @@ def exhausted(
 def ready_time(process: int | str = "self") -> float:
     """Return the seconds for which threads of a process were ready and waited for a processor; 0 where none counts."""
     nanoseconds = 0
-    for path in Path(f"/proc/{process}/task").glob("*/schedstat"):
-        with contextlib.suppress(OSError, IndexError):  # the thread has ended
-            nanoseconds += int(path.read_text(encoding="ascii").split()[1])
+    threads, folder = list[str](), f"/proc/{process}/task"
+    with contextlib.suppress(OSError):
+        threads = os.listdir(folder)
+    for thread in threads:
+        # The thread has ended.
+        with (
+            contextlib.suppress(OSError, IndexError),
+            open(f"{folder}/{thread}/schedstat", "rb") as file,
+        ):
+            nanoseconds += int(file.read().split()[1])
     return nanoseconds / 1e9
 
 
