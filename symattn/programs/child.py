@@ -370,8 +370,11 @@ _INTERPRETER = (sys.executable, "-B", "-P", "-c")
 
 
 def _environment() -> dict[str, str]:
-    """Return the variables of a worker: one thread, since most calls are small, and threads then cost more."""
-    return {"OPENBLAS_NUM_THREADS": "1", **os.environ}
+    """Return the variables of a worker: one thread of BLAS, since most calls are small, and threads then cost more.
+
+    Threads of OpenMP stay, as a target may be wrong only with several; between tasks they sleep, where they would spin.
+    """
+    return {"OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", **os.environ}
 
 
 def _kind_of(failure: Failure) -> type[CannotRun]:
