@@ -8,7 +8,7 @@ import pytest
 
 from symattn import Attention, Precision
 from symattn.bounds import reference
-from symattn.bounds.judge import of_attention
+from symattn.bounds.judge import of_attention, union
 from symattn.verification.definitions import caches, definition_judge, lse
 from symattn.verification.definitions.caches import Cached
 from symattn.verification.definitions.definition_subject import FAMILIES, Definition
@@ -37,7 +37,7 @@ def test_every_way_is_legal_and_each_wrong_output_is_not(which: str) -> None:
     for subject in _subjects(which):
         for case in (0, 3):
             inputs = _drawn(subject, case)
-            outputs = definition_judge.legal(subject, FLOAT32, inputs).ways[0]()
+            outputs = union([way() for way in definition_judge.legal(subject, FLOAT32, inputs).ways])
             right = reference.float64_outputs(subject.right, inputs)
             assert [e.allowed.shape for e in outputs] == [y.shape for y in right]
             for way in subject.ways:
@@ -58,3 +58,10 @@ def test_the_bound_is_that_of_the_attention_alone() -> None:
     (alone,) = of_attention(_CAUSAL, FLOAT32, inputs).ways[0]()
     beside, _ = definition_judge.legal(subject, FLOAT32, inputs).ways[-1]()
     assert np.array_equal(alone.allowed, beside.allowed)
+
+
+def test_log_sums_of_running_sums_may_be_off_by_more() -> None:
+    (subject,) = lse.subjects(Attention(lse=True), "nd")
+    ways = definition_judge.legal(subject, FLOAT32, _drawn(subject, 3)).ways
+    at_once, by_keys = (way()[1].allowed for way in ways[:2])
+    assert (by_keys > at_once).all()

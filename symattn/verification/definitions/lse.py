@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,8 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention import inputs, masks, softmax
 from symattn.attention.flow import run_until
 from symattn.attention.spec import Attention
-from symattn.attention.streaming.by_tiles import by_tiles
+from symattn.attention.streaming import states as streaming
+from symattn.attention.streaming.by_tiles import TileRun
 from symattn.attention.streaming.states import merge_partial, partial_output
 from symattn.bounds import called_target, mistake, reference
 from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
@@ -91,7 +93,7 @@ def ways(spec: Attention) -> tuple[Compute, ...]:
     # Running sums and merges are for a natural softmax without dropout.
     if not spec.is_softmax or spec.base is not None or spec.dropout:
         return (spec,)
-    streamed: tuple[Compute, ...] = (partial(_by_keys, spec),)
+    streamed: tuple[Compute, ...] = (partial(_by_keys, replace(spec, lse=False)),)
     # The two other ways have no place for a sink.
     if spec.sink is not None:
         return spec, *streamed
@@ -107,9 +109,12 @@ def _second_output(way: Compute, **keywords: Any) -> Any:
 
 
 def _by_keys(spec: Attention, **keywords: Any) -> Any:
-    """Compute tile by tile, with a running maximum."""
+    """Compute key by key, with a running maximum and sum, of which L is made too."""
     rows, keys = (int(keywords[n].shape[-2]) for n in "qk")
-    return by_tiles(spec, (0, rows), attending.tiles(keywords["q"], keys), **keywords)
+    arrays = inputs.by_name((), keywords)
+    run = TileRun(spec, (0, rows), attending.tiles(keywords["q"], keys), arrays)
+    (state,) = run.states
+    return run.values["output"], streaming.lse(state)[..., 0]
 
 
 def _in_base_two(spec: Attention, **keywords: Any) -> Any:
