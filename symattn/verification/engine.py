@@ -488,12 +488,39 @@ def verify(
     # A layer that is wrong for unequal widths alone is judged on equal ones, with a reservation.
     if faults and all(f.cause is None for f in faults) and refusals.only_same_widths(session):
         return again(replace(session.promised, same_width=True)).with_reservations(_OF_WIDTHS)
+    narrower = _verify_without_failures(session, faults, again)
+    if narrower is not None:
+        return narrower
     if faults and mend is not None:
         session.repairs = mend(session)
     # Bits, and outputs judged together, speak only where no single output is a fault.
     by_bits = session.trial.fault if session.trial and not faults else None
     at_random = tuple(filter(None, (by_bits or session.beyond,)))
     return _make_verification_report(session, faults or at_random)
+
+
+def _verify_without_failures(
+    session: Session, faults: tuple[Fault, ...], again: Callable[[Domain], Report]
+) -> Report | None:
+    """Verify on the inputs for which no call raises, if that explains a fault without a cause; else return None.
+
+    A mistake is then found by inputs that the code was written for. The calls that raise stay a fault.
+    """
+    raising = [f for f in faults if f.counterexample and f.counterexample.error is not None]
+    unexplained = any(f.cause is None for f in faults if f not in raising)
+    promises = refusals.excluding_failures(session) if raising and unexplained else ()
+    if not promises:
+        return None
+    options = refusals.options(promises)
+    inside = again(refusals.narrowed(session.promised, promises))
+    explained = [f for f in inside.faults if f.cause is not None]
+    if not explained and not any(r.is_whole for r in inside.repairs):
+        return None
+    for_some = (replace(f, message=f"{f.message}; on inputs with {options}") for f in inside.faults)
+    session.repairs = Repairs(
+        tuple(replace(r, within=f"{options} {r.within}".strip()) for r in inside.repairs)
+    )
+    return _make_verification_report(session, (*raising, *for_some))
 
 
 def _try_all_groups(session: Session) -> None:

@@ -108,6 +108,7 @@ class Repair:
     repaired   for how many of the ``wrong`` calls it gives what the definition does
     parts      two edits that make the repair together, in the order of the text; none if it is a single one
     places     at how many places the same text is changed
+    within     the promises, as options, on whose inputs alone this holds; empty if on all of the domain
     tier       the tier of its rule, as docs/fix.md lists them; 4 for two edits
     """
 
@@ -127,10 +128,11 @@ class Repair:
     parts: tuple[RepairPart, ...] = ()
     places: int = 1
     tier: int = 1
+    within: str = ""
 
     RECORD = (
         "file, line, column, end, old, new, places, parts?, rule, path, grade, epsilon, "
-        "tried, possible, repaired, wrong"
+        "tried, possible, repaired, wrong, within?"
     )
 
     @property
@@ -179,11 +181,13 @@ class Repair:
         tried = f"1 of {self.tried:,} edit{'s' * (self.tried != 1)} tried"
         if self.parts:
             tried = f"{tried}, each pair counted as one"
+        within = f" with {self.within}" if self.within else ""
         if not self.is_whole:
             verb = "repair" if self.parts else "repairs"
-            return f"{verb} {self.repaired} of {self.wrong} wrong calls (sampled; {tried})"
+            return f"{verb} {self.repaired} of {self.wrong} wrong calls{within} (sampled; {tried})"
         verb, evidence = "make" if self.parts else "makes", Evidence(self.grade, "", self.epsilon)
-        return f"{verb} it equal to the definition ({evidence}; {tried}){_RESERVATIONS[self.path]}"
+        equal = f"{verb} it equal to the definition{within}"
+        return f"{equal} ({evidence}; {tried}){_RESERVATIONS[self.path]}"
 
     def diff(self, text: str | None = None) -> str:
         """Return the repair as a unified diff of its file. Raises ``InputError`` if the file has changed."""

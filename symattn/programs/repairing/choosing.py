@@ -552,9 +552,9 @@ class _EditSearch:
             return ""
         if not self._cut:
             return f"No edit of its source that was tried makes it right: {self._tried:,}, one or two at a time."
-        left = " and ".join(self._yield_untried_edits()) or "others"
+        left = " and ".join(self._yield_untried_edits()) or "all"
         hint = " (raise --budget)" if self._effort.over else ""
-        return f"{self._tried:,} edits of its source were tried, and {left} were left out; none makes it right{hint}."
+        return f"{self._tried:,} edits of its source were tried, but not {left}; none makes it right{hint}."
 
     def _yield_untried_edits(self) -> Iterator[str]:
         """Yield how many edits of each tier, and pairs of edits, were left out."""
@@ -562,7 +562,7 @@ class _EditSearch:
             if (left := len(edits) - self._tried_of[tier]) > 0:
                 yield f"{left:,} of tier {tier}"
         if (left := self._possible_pairs - self._tried_of[_PAIR]) > 0:
-            yield f"{left:,} pairs"
+            yield f"{left:,} pair{'s' * (left > 1)}"
 
     def _make_repair_of_edits(
         self, path: ExecutionPath, edits: Several, answer: EditAnswer

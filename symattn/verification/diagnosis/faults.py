@@ -19,7 +19,7 @@ from symattn.bounds.inputs import Sizes
 from symattn.verification.diagnosis.causes import Cause, causes
 from symattn.verification.diagnosis.conditions import separating
 from symattn.verification.diagnosis.ignoring import ignored
-from symattn.verification.probing import behaviour
+from symattn.verification.probing import behaviour, refusals
 from symattn.verification.probing.probes import FAMILIES
 from symattn.verification.reduce import Inputs, counterexample, reduce, shapes, shown
 from symattn.verification.report import STEPS, Counterexample, Fault
@@ -186,9 +186,10 @@ def _yield_raising_call_fault(session: Session) -> Iterator[Fault]:
         else f" for {len(failed)} of {len(session.records)} inputs"
     )
     cause = f"the call fails{where if condition else ' for some inputs'}"
-    yield Fault(
-        "call", cause, f"gives no array{where}: {error}", counterexample(session.subject, smallest)
-    )
+    promises = refusals.excluding_failures(session)
+    remedy = f"; {refusals.remedy(promises)}" if promises else ""
+    message = f"gives no array{where}: {error}{remedy}"
+    yield Fault("call", cause, message, counterexample(session.subject, smallest))
 
 
 def _reduce_to_smallest_case(

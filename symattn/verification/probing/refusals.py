@@ -63,7 +63,7 @@ def learn(session: Session) -> None:
     """
     session.refused_axes, promises = _explain_refusals(session)
     if promises or session.refused_axes:
-        session.domain = replace(session.promised, **{p.field: p.value for p in promises})
+        session.domain = narrowed(session.promised, promises)
 
 
 def _explain_refusals(session: Session) -> tuple[frozenset[Axes], tuple[_Promise, ...]]:
@@ -150,7 +150,7 @@ def _count_promise_breaking_cases(chosen: Sequence[_Tried], of: Literal[1, 2]) -
 def _are_promises_compatible(domain: Domain, chosen: Sequence[_Promise]) -> bool:
     """Return whether some input keeps all chosen promises."""
     try:
-        replace(domain, **{p.field: p.value for p in chosen})
+        narrowed(domain, chosen)
     except InputError:
         return False
     return True
@@ -205,6 +205,40 @@ def _make_promise(domain: Domain, field: str, value: object) -> _Promise:
     # Such a promise forbids no length, but nearly all pairs of lengths.
     pairs = domain.max_tokens * field.startswith(("square", "same"))
     return _Promise(field, value, lambda case: alone.admits(case[0]), forbids + pairs)
+
+
+def excluding_failures(session: Session) -> tuple[_Promise, ...]:
+    """Return the promise, or two of them, that no call which raised keeps, and that most which returned keep.
+
+    Code for queries and keys of one length, for example, often fails for other lengths without a check of its own.
+    """
+    failed = [r for r in session.records if r.finding == "raises"]
+    returned = [r for r in session.records if r.finding != "raises"]
+    failing = _list_case_sizes(session, failed)
+    returning = _list_case_sizes(session, returned)
+    candidates = [
+        p
+        for p in _yield_candidate_promises(session.domain)
+        if failing and not all(map(p.holds, failing))
+    ]
+    for count in (1, 2):
+        fitting = [
+            (sum(all(p.holds(case) for p in promises) for case in returning), promises)
+            for promises in combinations(candidates, count)
+            if _are_cases_excluded(promises, failing)
+            and len({p.field for p in promises}) == count
+            and _are_promises_compatible(session.domain, promises)
+        ]
+        # The calls that returned speak against a promise that many of them break.
+        keeping, promises = max(fitting, key=lambda pair: pair[0], default=(0, ()))
+        if keeping >= max(power.LEAST, len(returning) // 2):
+            return promises
+    return ()
+
+
+def narrowed(domain: Domain, promises: Sequence[_Promise]) -> Domain:
+    """Return the domain with these promises in addition."""
+    return replace(domain, **{p.field: p.value for p in promises})
 
 
 def by_library(errors: Sequence[Failure | None]) -> bool:
@@ -299,8 +333,13 @@ def remedy(promises: Sequence[_Promise]) -> str:
     """Name the options by which a user promises that no such input occurs."""
     if not promises:
         return "no promise is known that would exclude just these"
-    words = [
+    return f"{options(promises)} promise{'s' * (len(promises) == 1)} that no such input occurs"
+
+
+def options(promises: Sequence[_Promise]) -> str:
+    """Return the options of promises: ``--square --max-width 64``."""
+    words = (
         f"--{p.field.replace('_', '-')}" + ("" if p.value is True else f" {p.value}")
         for p in promises
-    ]
-    return f"{' '.join(words)} promise{'s' * (len(words) == 1)} that no such input occurs"
+    )
+    return " ".join(words)

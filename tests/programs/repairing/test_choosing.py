@@ -168,7 +168,7 @@ def test_a_note_says_that_edits_without_last_questions_were_left_out(monkeypatch
     trials.score, trials.version = (lambda edits: [0.0] * len(edits)), lambda edits: object()
     session: Any = SimpleNamespace(budget=1e9, runner=None, seed=0)
     note = _EditSearch(session, trials, Opened("f.py", ""), SimpleNamespace(all=()), 1).found().note  # type: ignore[arg-type]
-    assert note == "9 edits of its source were tried, and others were left out; none makes it right."
+    assert note == "9 edits of its source were tried, but not all; none makes it right."
 
 
 def test_counted_work_ends_a_search_and_a_note_says_what_was_left() -> None:
@@ -178,8 +178,8 @@ def test_counted_work_ends_a_search_and_a_note_says_what_was_left() -> None:
     trials.work_done = lambda: 10.0 * len(trials.screened)
     session: Any = SimpleNamespace(budget=3, runner=None, seed=0)
     note = _EditSearch(session, trials, Opened("f.py", ""), SimpleNamespace(all=()), 1).found().note  # type: ignore[arg-type]
-    left = "650 of tier 1 and 900 of tier 2 and 900 of tier 3 were left out"
-    assert note == f"250 edits of its source were tried, and {left}; none makes it right (raise --budget)."
+    left = "but not 650 of tier 1 and 900 of tier 2 and 900 of tier 3"
+    assert note == f"250 edits of its source were tried, {left}; none makes it right (raise --budget)."
 
 
 @pytest.mark.parametrize(("longest", "chosen"), [(1100, "len(k)"), (1500, "1400")])
