@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from fractions import Fraction
-from functools import partial
+from functools import lru_cache, partial
 from random import Random
 
 from symattn.document.errors import InputError
@@ -35,12 +35,12 @@ def wild(
             _THIRDS,
             _SMALL,
             _LARGE,
-            _draw_positive_integer,
+            _draw_integer,
             _make_drawer_beyond(literals),
         )
     )
     signs = random.choice(((1, -1), (1, -1), (1,), (-1,)))
-    entries = [random.choice(signs) * draw(random) for _ in range(count)]
+    entries = [draw(random.choice(signs), random) for _ in range(count)]
     if random.random() < 0.4:  # ties and zeros
         several = [*entries[:2], Fraction(0)]
         entries = [random.choice(several) if random.random() < 0.4 else x for x in entries]
@@ -49,8 +49,14 @@ def wild(
     return [x or Fraction(1, 3) for x in entries] if sign == "positive" else entries
 
 
-def _draw_ratio(low: int, high: int, denominators: tuple[int, ...], random: Random) -> Fraction:
-    return Fraction(random.randint(low, high), random.choice(denominators))
+# Searches draw a few hundred fractions again and again, and to look one up is faster than to cancel it.
+_fraction = lru_cache(1 << 15)(Fraction)
+
+
+def _draw_ratio(
+    low: int, high: int, denominators: tuple[int, ...], sign: int, random: Random
+) -> Fraction:
+    return _fraction(sign * random.randint(low, high), random.choice(denominators))
 
 
 # Numbers of usual size with small denominators.
@@ -61,18 +67,19 @@ _SMALL = partial(_draw_ratio, 1, 9, (100, 1000, 10**6))
 _LARGE = partial(_draw_ratio, 10, 10**4, (1, 3))
 
 
-def _draw_positive_integer(random: Random) -> Fraction:
-    return Fraction(random.randint(1, _MODERATE))
+def _draw_integer(sign: int, random: Random) -> Fraction:
+    return _fraction(sign * random.randint(1, _MODERATE))
 
 
-def _make_drawer_beyond(literals: Collection[Fraction]) -> Callable[[Random], Fraction]:
+def _make_drawer_beyond(literals: Collection[Fraction]) -> Callable[[int, Random], Fraction]:
     """Return a function that draws numbers around and beyond one of ``literals``."""
+    in_order = sorted(literals)
 
-    def draw(random: Random) -> Fraction:
-        near = abs(random.choice(sorted(literals))) if literals else Fraction(_MODERATE)
-        return near * Fraction(random.randint(1, 8), random.choice((2, 3, 5))) + random.choice(
-            (0, 1, Fraction(1, 3))
-        )
+    def draw(sign: int, random: Random) -> Fraction:
+        near = abs(random.choice(in_order)) if in_order else Fraction(_MODERATE)
+        ratio = _fraction(random.randint(1, 8), random.choice((2, 3, 5)))
+        shift = random.choice((0, 1, Fraction(1, 3)))
+        return sign * (near * ratio + shift)
 
     return draw
 
