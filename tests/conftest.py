@@ -31,7 +31,7 @@ SHORT = 2
 #: of a longer one only so many, drawn with a fixed seed; ``-m exhaustive`` runs all that remain.
 DEEP = 16
 #: so many in rooms where a row verifies a program, which takes a second or more;
-ROWS_OF_PROGRAMS = 4
+ROWS_OF_PROGRAMS = 3
 PROGRAMS = {"verification", "programs", "models", "testing", "faults", "corpus", "campaigns"}
 #: so many of those that a plain run leaves out, which are slow or need a tool;
 SLOW = 2
