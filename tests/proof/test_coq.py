@@ -276,7 +276,7 @@ def test_the_page_on_trust_counts_those_with_the_grade() -> None:
 
 def of_coq(names: list[str]) -> dict[str, Decided]:
     theorems = [catalogue()[name] for name in dict.fromkeys(names)]
-    made = run(theorems, catalogue, jobs=2, explain=True, cached=False)
+    made = run(theorems, catalogue, explain=True, cached=False)
     return {decided.theorem.name: decided for decided in checked(made, "", jobs=2).found}
 
 
