@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
 _DRAWN = 6  # cases on which a mistake must have an effect to count
+_FEW_TOKENS = 4  # that are computed one after the other in float64
 _UNSEEN = 3  # fresh cases to confirm a cause
 #: Sizes of further fresh cases, under their names in a domain.
 _HELD_OUT = (
@@ -831,9 +832,10 @@ class Definition(Subject):
         return self.law if covered else None
 
     def screened(self, precision: Precision, inputs: Inputs) -> Sequence[Expected] | None:
-        """See ``Subject``; a recurrence that a law covers is computed in chunks."""
+        """See ``Subject``; a recurrence that a law covers is computed in chunks, unless it has few tokens."""
         law = self.law_of(inputs)
-        if law is None:
+        # Chunks are computed head by head, and tokens for all heads at once.
+        if law is None or self.sizes_of(inputs).get("n", 0) <= _FEW_TOKENS:
             return super().screened(precision, inputs)
         near = law.compute_exactly(inputs)
         return [ScreenedOutput(x, screening_error(x, precision)) for x in near]
