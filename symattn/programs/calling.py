@@ -33,6 +33,7 @@ from symattn.programs.names import (
     Function,
     bound_keywords,
     called,
+    match_names,
     meaning,
     parameters,
 )
@@ -117,14 +118,19 @@ class Agreement(Parameters):
 
     def _assign_parameter_meanings(self) -> dict[str, str]:
         """Return {parameter: input or setting}, each at most once; unnamed required places take the inputs in order."""
-        known = meanings(self.subject)
+        names = [p.name for p in self.parameters if p.name not in self.values]
+        words = {i.name: i.words for i in self.subject.inputs}
         result: dict[str, str] = {}
-        # Exact names first, so that a synonym does not take the place of an input.
-        for p in sorted(self.parameters, key=lambda p: known.get(plain(p.name)) != p.name):
-            what = None if p.name in self.values else known.get(plain(p.name))
-            what = "mask" if p.name == self.mask_name else what
-            if what and what not in result.values():
-                result[p.name] = what
+        if self.mask_name in names and "mask" in words:
+            result[self.mask_name] = "mask"
+            del words["mask"]
+        # Inputs first, so that no setting takes the place of one.
+        result |= match_names(words, [name for name in names if name not in result])
+        known = meanings(self.subject)
+        for name in names:
+            what = known.get(plain(name))
+            if what and name not in result and what not in result.values():
+                result[name] = what
         free = [
             p.name
             for p in self.parameters

@@ -6,7 +6,7 @@ import ast
 import functools
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from inspect import Parameter
 from pathlib import Path
 from typing import Any
@@ -109,6 +109,34 @@ _MEANINGS = {plain(name): name for name in (*NEEDED, *OPTIONAL)} | {
 def meaning(name: str) -> str | None:
     """Return the input or setting that a parameter called ``name`` stands for, or None if that is unknown."""
     return _MEANINGS.get(plain(name))
+
+
+def match_names(words: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    """Return {name of a parameter: input}, each input once: by its own name, or by other ``words`` for it.
+
+    Letters as they are written come first: a parameter b is β, and B is the keys of Mamba.
+
+    >>> match_names({"k": "key B", "beta": "b"}, ["b", "B"])
+    {'B': 'k', 'b': 'beta'}
+    """
+    names, result = [*names], dict[str, str]()
+    ways: tuple[Callable[[str, str], bool], ...] = (
+        lambda name, own: name == own,
+        lambda name, own: plain(name) == plain(own),
+        lambda name, own: name in words[own].split(),
+        lambda name, own: plain(name) in map(plain, words[own].split()),
+        # Rows have the same names in every definition.
+        lambda name, own: own in _ROWS and meaning(name) == own,
+    )
+    for is_called in ways:
+        for own in words:
+            fitting = [name for name in names if name not in result and is_called(name, own)]
+            if fitting and own not in result.values():
+                result[fitting[0]] = own
+    return result
+
+
+_ROWS = ("q", "k", "v")
 
 
 def gain(layer: str, parameter: str) -> str | None:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import sympy
 
-from symattn import Attention, Block, InputError, LayerNorm, Merge, RMSNorm, Rotary, verify
+from symattn import Attention, Block, InputError, LayerNorm, LinearAttention, Merge, RMSNorm, Rotary, verify
 from symattn.attention.fields import field_types, members
 from symattn.bounds.called_target import CAUSAL_MASK
-from symattn.programs.calling import agree, for_user_code
+from symattn.programs.calling import Agreement, agree, for_user_code
 from symattn.programs.request import Request, keyword
 from symattn.programs.specifications import definitions_of
 from tests import refusals
@@ -330,3 +330,13 @@ def test_bounds_are_of_queries_and_of_keys_where_there_is_one_for_either() -> No
     assert inputs(lambda q, k, v, cu_seqlens_q, cu_seqlens_kv: v) == ["doc_q", "doc_k"]
     assert inputs(lambda q, k, v, cu_seqlens: v) == ["doc"]
     assert inputs(lambda q, k, v, cu_seqlens_q: v) == ["doc"]
+
+
+def test_letters_as_they_are_written_come_first() -> None:
+    fields = {"feature": "identity", "normalised": False, "delta": True, "gate": "token"}
+    raw = LinearAttention(**fields, gate_form="softplus", beta_form="sigmoid")
+    (subject, *_) = definitions_of(raw, "bnhd")
+    # B would be the keys, as in Mamba; required names that stand for nothing could only be refused.
+    for function in (lambda q, k, v, *, a, b, A_log, dt_bias: v, lambda C, B, x, *, a, b, A_log, dt_bias: x):
+        how = Agreement(function, subject, Request(), "f").convention()
+        assert how.inputs == ("q", "k", "v", "g", "beta", "A_log", "dt_bias")

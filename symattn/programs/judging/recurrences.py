@@ -6,10 +6,10 @@ scale and the layout of a state leave no trace in the inputs: they are tried in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import product
+from itertools import islice, product
 from math import prod
 from typing import Any
 
@@ -19,7 +19,7 @@ from symattn.bounds.called_target import Layout
 from symattn.bounds.domain import Domain
 from symattn.document.errors import InputError
 from symattn.document.keywords import plain
-from symattn.programs.names import meaning
+from symattn.programs.names import match_names
 from symattn.verification.definitions.definition_subject import Input
 from symattn.verification.definitions.linear import LinearAttention
 from symattn.verification.definitions.linear_inputs import (
@@ -44,6 +44,8 @@ _STATES = (None, "kv", "vk")
 _STATE_NAMES = {plain(name) for name in ("initial_state", *WORDS_OF_STATES.split())}
 #: The sum of keys times values alone, which no published model in the list has.
 _UNGATED: dict[str, Any] = {"feature": "identity", "normalised": False}
+#: The same with one decay a token, where the list has one a feature.
+_WITH_GATES_OF_TOKENS = {**_UNGATED, "gate": "token"}
 _ROLES = ("q", "k", "v")
 
 
@@ -54,7 +56,7 @@ def plausible_recurrences(
 
     ``returns_state`` says whether there is a second output; None if that is unknown, so that an initial state decides.
     """
-    by_role = {meaning(name): axes for name, axes in arrays.items()}
+    by_role = _axes_by_role(arrays)
     if not by_role.keys() >= {*_ROLES} or len(by_role["q"]) not in _LAYOUTS:
         return ()
     layout = _LAYOUTS[len(by_role["q"])]
@@ -71,7 +73,7 @@ def plausible_recurrences(
 
 def domain_of_recurrence(arrays: Mapping[str, Axes], usual: Domain) -> Domain:
     """Return what the sizes of a benchmark's arrays promise: no longer sequences, and equal widths where they are."""
-    by_role = {meaning(name): axes for name, axes in arrays.items()}
+    by_role = _axes_by_role(arrays)
     # Arrays of a user's definition may be those of something else, which promise nothing.
     if any(len(by_role.get(role, ())) < len("nd") for role in _ROLES):
         return usual
@@ -84,13 +86,19 @@ def domain_of_recurrence(arrays: Mapping[str, Axes], usual: Domain) -> Domain:
     )
 
 
+def _axes_by_role(arrays: Mapping[str, Axes]) -> dict[str, Axes]:
+    """Return the axes of queries, keys and values, which models of states call C, B and x, and others r, k and v."""
+    inputs = islice(yield_linear_inputs(LinearAttention(), "bhnd"), len(_ROLES))
+    return {role: arrays[name] for name, role in _match_inputs(inputs, arrays).items()}
+
+
 def _axis_of_tokens(arrays: Mapping[str, Axes]) -> int:
     """Return the axis of tokens of q, k, v, counted from the last one.
 
     A state, and numbers for each head, tell which of two axes is that of heads. Otherwise the longer one, or the one of
     no constant size, is that of tokens.
     """
-    v = next(axes for name, axes in arrays.items() if meaning(name) == "v")
+    v = _axes_by_role(arrays)["v"]
     if len(v) < 4:
         return -2
     # A state (…, h, d_k, d_v) has its heads where it has no columns.
@@ -138,8 +146,7 @@ def cut_recurrence(
 
 def layout_of_arrays(arrays: Mapping[str, Axes]) -> Layout:
     """Return the likely order of the axes of q, k, v."""
-    q = next(axes for name, axes in arrays.items() if meaning(name) == "q")
-    layout = _LAYOUTS[len(q)]
+    layout = _LAYOUTS[len(_axes_by_role(arrays)["q"])]
     return "bnhd" if layout == "bhnd" and _axis_of_tokens(arrays) == -3 else layout
 
 
@@ -150,6 +157,10 @@ def letters_by_name(
     inputs = [*yield_linear_inputs(spec, layout)]
     letters = {i.name: i.shape.split() for i in inputs}
     return {name: letters[own] for name, own in _match_inputs(inputs, names).items()}
+
+
+def _match_inputs(inputs: Iterable[Input], names: Iterable[str]) -> dict[str, str]:
+    return match_names({i.name: i.words for i in inputs}, names)
 
 
 def factor_of(axis: str) -> int:
@@ -169,11 +180,20 @@ def _yield_specifications(values_per_key: int) -> Iterator[LinearAttention]:
     known: set[LinearAttention] = set()
     numbers = product(range(3), range(2), range(3), range(2), range(2))
     for changes in sorted(numbers, key=_count_changes):
-        for fields in (*(named.fields for named in RECURRENCES.values()), _UNGATED):
+        for fields in _yield_published_fields():
             spec = _with_changes({**fields, "values_per_key": values_per_key}, *changes)
             if spec is not None and spec not in known:
                 known.add(spec)
                 yield spec
+
+
+def _yield_published_fields() -> Iterator[dict[str, Any]]:
+    """Yield the fields of published models, also without a skip, which may stand outside of a kernel."""
+    for named in RECURRENCES.values():
+        yield named.fields
+        if named.fields.get("skip"):
+            yield {**named.fields, "skip": False}
+    yield from (_UNGATED, _WITH_GATES_OF_TOKENS)
 
 
 def _count_changes(changes: Sequence[int]) -> int:
@@ -186,7 +206,7 @@ def _with_changes(
     """Return a recurrence with the norm and the layout of the state that these numbers count; None if there is none.
 
     Norms are counted from the model's own one; ``scale`` exchanges whether there is a scale, ``gates`` and ``betas``
-    are 1 for raw ones.
+    are 1 for raw ones, or raw steps.
     """
     own_norm = {"qk_norm": fields.get("qk_norm"), "eps": fields.get("eps", 0)}
     norms = [own_norm, *(other for other in _NORMS if other != own_norm)]
@@ -194,7 +214,9 @@ def _with_changes(
         return None
     changed: dict[str, Any] = {**fields, **norms[norm], "state": _STATES[state]}
     changed["scale"] = bool(fields.get("scale", False)) != bool(scale)
-    changed["gate_form"] = "softplus" if gates else None
+    # Of a model with steps these are raw, and its rates are not.
+    raw = "step_form" if fields.get("step") else "gate_form"
+    changed[raw] = "softplus" if gates else None
     changed["beta_form"] = "sigmoid" if betas else None
     try:
         return LinearAttention(**changed)
@@ -242,22 +264,3 @@ def _widths_agree(letters: Mapping[str, Sequence[str]], arrays: Mapping[str, Axe
         for width in ("d_k", "d_v")
     )
     return all(len(sizes) <= 1 for sizes in of_letters)
-
-
-def _match_inputs(inputs: Sequence[Input], names: Iterable[str]) -> dict[str, str]:
-    """Return {name of a parameter: input}, each input once: by its own name, or by other words.
-
-    Letters as they are written come first: a parameter b is β, and B is the keys of Mamba.
-    """
-    names, result = [*names], dict[str, str]()
-    ways: tuple[Callable[[str, Input], bool], ...] = (
-        lambda name, i: plain(name) == plain(i.name),
-        lambda name, i: name in i.words.split(),
-        lambda name, i: plain(name) in map(plain, i.words.split()),
-    )
-    for is_called in ways:
-        for i in inputs:
-            fitting = [name for name in names if name not in result and is_called(name, i)]
-            if fitting and i.name not in result.values():
-                result[fitting[0]] = i.name
-    return result

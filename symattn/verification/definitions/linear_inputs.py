@@ -276,9 +276,9 @@ def _words_of_gates(spec: LinearAttention) -> str:
     if spec.gate_form:
         # A is the rate of raw gates.
         return "gk gate gates raw raw_gate alpha f" + " a" * (spec.erase != "pair")
-    words = "gk gate gates log_decay decay alpha log_g a A g_gamma"
+    words = "gk gate gates log_decay decay alpha log_g log_a log_alpha a A g_gamma"
     if spec.erase == "pair":
-        return "gk gate gates log_decay decay log_g log_w w g_gamma"
+        return "gk gate gates log_decay decay log_g log_w log_a log_alpha w g_gamma"
     return words + " w" * spec.bonus
 
 

@@ -1,6 +1,7 @@
 """References of benchmarks that compute a linear attention, and the kernels judged by them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,12 @@ from symattn import LinearAttention, judge
 from symattn.bounds.domain import Domain
 from symattn.programs.judging.definition_file import read_definition
 from symattn.programs.judging.judgement import Status
-from symattn.programs.judging.recurrences import cut_recurrence, domain_of_recurrence, plausible_recurrences
+from symattn.programs.judging.recurrences import (
+    cut_recurrence,
+    domain_of_recurrence,
+    layout_of_arrays,
+    plausible_recurrences,
+)
 from symattn.verification import engine
 from tests.refusals import refuses
 
@@ -96,6 +102,25 @@ def test_names_and_axes_say_which_recurrences_are_plausible() -> None:
     assert ("softplus", "sigmoid") in {(s.gate_form, s.beta_form) for s in plausible_recurrences(layers, True)}
     assert not plausible_recurrences({**ROWS, "temperature": (4,)})
     assert not plausible_recurrences({"x": (2, 64, 32)})
+
+
+def test_arrays_are_recognised_by_the_letters_of_models_of_states() -> None:
+    rows, tokens = (2, 64, 4, 8), (2, 64, 4)
+    groups = {"x": rows, "dt": tokens, "A": (4,), "B": (2, 64, 2, 16), "C": (2, 64, 2, 16)}
+    mamba = LinearAttention.named("mamba2")
+    assert plausible_recurrences({**groups, "D": (4,)})[0] == mamba
+    assert plausible_recurrences(groups)[0] == replace(mamba, skip=False)
+    raw = plausible_recurrences({**groups, "D": (4,), "dt_bias": (4,)})
+    assert raw[0] == replace(mamba, step_form="softplus")
+    assert layout_of_arrays(groups) == "bnhd"
+    finch = dict.fromkeys(("r", "k", "v", "w"), rows)
+    assert plausible_recurrences({**finch, "u": (4, 8)})[0] == LinearAttention.named("rwkv6")
+    goose = dict.fromkeys(("r", "w", "k", "v", "a", "b"), rows)
+    assert LinearAttention.named("rwkv7") in plausible_recurrences(goose)
+    for name, axes in (("log_a", tokens), ("alpha", tokens), ("decay", rows)):
+        assert plausible_recurrences({**ROWS, name: axes}), name
+    # B and C alone are those of no states.
+    assert not plausible_recurrences({"A": rows, "B": rows, "C": rows})
 
 
 def test_widths_tell_the_layout_of_a_state(tmp_path: Path) -> None:
@@ -246,3 +271,41 @@ def test_what_a_kernel_changes_in_joined_arrays_is_returned(tmp_path: Path) -> N
         assert (final == 1).all()
     # Each side is without another sequence once.
     assert ends == [[0, 7, 11, 15], [0, 5, 10, 11], [0, 9, 15, 21, 22]]
+
+
+SSD = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x, dt, A, B, C):
+        B, C = (y.repeat_interleave(x.shape[2] // y.shape[2], 2) for y in (B, C))
+        state = torch.zeros(*x[:, 0].shape, B.shape[-1])
+        out = []
+        for i in range(x.shape[1]):
+            state = state * (dt[:, i] * A).exp()[..., None, None]
+            state = state + (dt[:, i, :, None] * x[:, i])[..., None] * B[:, i, :, None]
+            out.append((state * READ[:, i, :, None]).sum(-1))
+        return torch.stack(out, 1)
+
+
+def get_inputs():
+    x, dt, A = torch.randn(2, 20, 4, 3), torch.rand(2, 20, 4), -torch.rand(4)
+    return [x, dt, A, torch.randn(2, 20, 2, 5), torch.randn(2, 20, 2, 5)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("read", "is_right"), [pytest.param("C", True, marks=pytest.mark.exhaustive), ("B", False)])
+def test_a_model_of_states_is_judged_by_its_letters(tmp_path: Path, read: str, is_right: bool) -> None:
+    reference, kernel = tmp_path / "reference.py", tmp_path / "kernel.py"
+    reference.write_text(SSD.replace("READ", "C"))
+    kernel.write_text(SSD.replace("READ", read).replace("Model(", "ModelNew("))
+    judgement = judge(str(kernel), reference=str(reference), examples=4)
+    assert "step=True" in judgement.definition or "mamba2" in judgement.definition, judgement
+    assert judgement.passed is is_right, judgement
+    assert (judgement.own_inputs is not None) is is_right
