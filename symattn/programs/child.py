@@ -539,6 +539,11 @@ class Child(AbstractContextManager["Child"]):
         self.convention = self._convention = self._agreed_call()
 
     @property
+    def is_trusted(self) -> bool:
+        """Return whether the target computes the same where NumPy runs what JAX would compile: else it is watched."""
+        return self._secret is None
+
+    @property
     def returns_lists(self) -> bool:
         """Return whether outputs may come as a list, which stands for a tuple."""
         return self.convention.returns_lists
@@ -577,9 +582,7 @@ class Child(AbstractContextManager["Child"]):
             answer = self._restart_target_if_ended()
         if isinstance(answer, Failure):
             raise _kind_of(answer)(f"{self._target} cannot be called: it {answer.message}")
-        convention = _checked(answer, Convention, is_convention)
-        # A candidate that is not trusted may compute something else where NumPy runs its programs.
-        return convention if self._secret is None else replace(convention, compiles=False)
+        return _checked(answer, Convention, is_convention)
 
     def _restart_target_if_ended(self) -> Any:
         """Restart the target if its process has ended; return a ``Failure`` if that is impossible."""

@@ -65,6 +65,7 @@ _BEYOND = ("values", "not finite")
 # programs of JAX are compiled for one of so many sizes, and for calls with so many times the entries
 _ONE_COMPILED_OF = 16
 _MUCH_LARGER = 4
+_COMPILED_SIZES = 2  # of each group, if the process is not trusted
 _SMALLER_SEED = 31  # of the cases in which only some sizes are large
 _FOR_LAST = 0.25  # share of the processor time that is reserved for the last groups
 _SHRUNK = 2  # factor by which a case must be smaller to stand for the large ones
@@ -132,6 +133,8 @@ class Session:
     convicting: CaseResult | None = None  # this call, if nothing more is to be tried after it
     # sizes for which programs of JAX are compiled, and the place of each among those that need not be
     compiled_sizes: set[Hashable] = field(default_factory=set)
+    # the sizes of the compiled calls of each group
+    compiled_of_group: dict[str, set[Hashable]] = field(default_factory=dict)
     places_of_sizes: dict[Hashable, int] = field(default_factory=dict)
     largest_compiled: int = 0  # entries of the largest call with compiled programs
     distrusts_numpy: bool = False  # NumPy was wrong where a compiled program is right
@@ -175,8 +178,19 @@ class Session:
     @property
     def tried(self) -> list[Tried]:
         """The inputs of the cases that were judged by all ways of computing, with the expected outputs."""
-        judged = (r for r in self.records if r.ratios is not None and r.whole)
+        judged = (
+            r for r in self.records if r.ratios is not None and r.whole and self.tells(r.case)
+        )
         return [(r.case.inputs, [part.expected for part in r.parts]) for r in judged]
+
+    def tells(self, case: Case) -> bool:
+        """Return whether what a case could show may be stated: an untrusted process could have NumPy lie."""
+        return self.is_trusted or not case.interpreted
+
+    @property
+    def is_trusted(self) -> bool:
+        """Return whether the function computes the same if NumPy runs what JAX would compile."""
+        return bool(getattr(self.runner, "is_trusted", True))
 
     @property
     def attention(self) -> Attention:
@@ -260,7 +274,11 @@ class Session:
                 return replace(first, whole=False)
         # Power rests on cases judged by all ways; few are enough once residues have decided.
         whole = power.LEAST if self.settled else _WHOLE
-        return judge(legal, self.precision, case, outcome, len(self.records) < whole)
+        tell = self.records
+        if not self.is_trusted:
+            tell = [r for r in self.records if self.tells(r.case)]
+        is_whole = len(tell) < whole and self.tells(case)
+        return judge(legal, self.precision, case, outcome, is_whole)
 
     def run_without_compiling(self, case: Case, or_smaller: bool = False) -> CaseResult:
         """Call the function, and judge its output; where JAX would compile for the sizes alone, NumPy may compute it.
@@ -357,8 +375,9 @@ class Session:
     def choose_way(self, case: Case) -> Case:
         """Return the case as it is to be called: where JAX would compile programs for its sizes, NumPy may run them.
 
-        Compiled are the programs of the first sizes, of one in ``_ONE_COMPILED_OF``, and of much larger ones. Where
-        anything but numbers and sizes matters, JAX makes the call as the user would.
+        Compiled are the programs of the first sizes, of one in ``_ONE_COMPILED_OF``, and of much larger ones; if the
+        process is not trusted, also those of the first sizes of each group. Where anything but numbers and sizes
+        matters, JAX makes the call as the user would.
         """
         if not self.runner.convention.compiles or self.distrusts_numpy:
             return case
@@ -366,11 +385,14 @@ class Session:
         is_empty = any(np.size(a) == 0 for a in case.inputs.values())
         is_plain = case.memory == "contiguous" and not is_empty
         is_large = case.size > _MUCH_LARGER * self.largest_compiled
-        if is_plain and not is_large and sizes not in self.compiled_sizes:
+        compiled = self.compiled_of_group.setdefault(case.group, set())
+        is_open = not self.is_trusted and len(compiled) < _COMPILED_SIZES
+        if is_plain and not is_large and not is_open and sizes not in self.compiled_sizes:
             # The place of new sizes among all decides whether they are compiled.
             place = self.places_of_sizes.setdefault(sizes, len(self.places_of_sizes) + 1)
             if place % _ONE_COMPILED_OF:
                 return replace(case, interpreted=True)
+        compiled.add(sizes)
         self.compiled_sizes.add(sizes)
         self.largest_compiled = max(self.largest_compiled, case.size)
         return case
@@ -1047,6 +1069,11 @@ def _yield_interpreted_call_note(session: Session) -> Iterator[str]:
             f"For {interpreted} of {len(judged)} judged calls, NumPy ran what JAX would have compiled for their sizes "
             "alone, in the same formats; what was wrong there was judged by JAX's own result, and a mistake of its "
             "compiler alone would not show."
+            + (
+                ""
+                if session.is_trusted
+                else " What would have been noticed is stated by compiled calls alone."
+            )
         )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -143,6 +144,51 @@ def test_bits_by_numpy_and_by_xla_are_no_repeated_call() -> None:
         assert (first.interpreted, again.interpreted) == (True, False)
         assert not same_bits(first, again)
         assert not any("different bits" in note for note in behaviour.notes(session))
+
+
+def right_by_numpy_alone(q: Any, k: Any, v: Any) -> Any:
+    s = scores(q, k)
+    is_by_numpy = bool(interpreting._replaced)
+    # Wrong for equal scores alone, which one kind of inputs has.
+    return attended(s if is_by_numpy or np.ptp(np.asarray(s)) > 0 else s.at[..., 0].add(1.0), v)
+
+
+class Untrusted:
+    """A runner whose process may compute something else if NumPy runs its programs."""
+
+    is_trusted = False
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)
+
+
+def test_several_calls_of_each_kind_are_compiled_if_a_process_is_not_trusted() -> None:
+    how = Options()
+    equal = {**arrays(5), "q": np.zeros((5, 4), np.float32)}
+    with how.opened(right_by_numpy_alone, Attention()) as runner:
+        for judged_by, finding in ((runner, None), (Untrusted(runner), "values")):
+            session = how.session(judged_by, Attention())
+            for n in (40, 3, 4):
+                session.take(Case("shapes", f"{n} keys", arrays(n)))
+            judged = session.take(Case("ties", "equal scores", equal))
+            assert judged is not None
+            assert judged.finding == finding
+
+
+def test_power_rests_on_compiled_calls_if_a_process_is_not_trusted() -> None:
+    how = Options()
+    with how.opened(right, Attention()) as runner:
+        session = how.session(Untrusted(runner), Attention())
+        cases = [Case("shapes", f"{n} keys", arrays(n)) for n in (6, 7, 8, 9)]
+        chosen = [session.choose_way(case).interpreted for case in cases]
+        assert chosen == [False, False, True, True]
+        for case in (cases[1], replace(cases[3], interpreted=True)):
+            session.records.append(session.run_case(case))
+        assert [record.outcome.interpreted for record in session.records] == [False, True]
+        assert len(session.tried) == 1
 
 
 def with_an_odd_key_lost(q: Any, k: Any, v: Any) -> Any:

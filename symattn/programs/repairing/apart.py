@@ -187,6 +187,11 @@ class EditedInChild:
         return self._child.convention
 
     @property
+    def is_trusted(self) -> bool:
+        """See ``Child.is_trusted``."""
+        return self._child.is_trusted
+
+    @property
     def spent(self) -> tuple[float, float]:
         """See ``Child.spent``."""
         return self._child.spent
