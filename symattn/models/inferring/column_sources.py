@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from symattn.models.auditing.setting import Floats, Module, numbers
+from symattn.models.inferring.column_order import order_in_words
 from symattn.models.inferring.tiny_models import TOKENS
 from symattn.models.inferring.traced_model import MAX_COLUMNS, ModuleRun, TracedCall, TracedRun
 
@@ -107,12 +108,14 @@ class ColumnOrigin:
 
     ``projection`` is the step of the module that they come from, and ``first`` the first of its columns.
     ``across`` says that the norm is over the columns of all heads together, ``late`` that it follows the rotation.
+    ``order`` says in words in which order the columns stand there, "" if they stand side by side.
     ``factor`` is what multiplies them, ``factors`` what multiplies each token where tokens differ, else None.
     """
 
     steps: list[str] = field(default_factory=list)
     projection: str = ""
     first: int = 0
+    order: str = ""
     turn: Turn | None = None
     norm: str = ""
     eps: float = 0.0
@@ -179,6 +182,7 @@ class ColumnSources:
         if not names:
             raise UnknownOrigin
         origin = ColumnOrigin(["rotation"] if turn else [], turn=turn)
+        origin.order = _describe_order(sources, turn)
         one = self.runs[names[0]]
         places = [s[1] for s in sources if s is not None and s[0] == names[0]]
         places += turn.columns if turn and turn.source == names[0] else []
@@ -269,6 +273,7 @@ class ColumnSources:
             origin.own = name.startswith(self.own)
         if inner is not None:
             origin.steps += inner.steps
+            origin.order = origin.order or inner.order
             origin.own = inner.own
             origin.projection, origin.first = inner.projection, inner.first
             origin.special += inner.special
@@ -364,6 +369,22 @@ class ColumnSources:
                     continue
                 return _named_scaling(inner, ratio, one, unit)
         raise UnknownOrigin
+
+
+def _describe_order(sources: list[Source | None], turn: Turn | None) -> str:
+    """Return in words in which order columns stand where they come from, those that turn as pairs."""
+    by_module: dict[str, list[tuple[int, int]]] = {}
+    for number, source in enumerate(sources):
+        if source is not None:
+            by_module.setdefault(source[0], []).append((source[1], number))
+    words = [order_in_words(*zip(*pairs, strict=True)) for pairs in by_module.values()]
+    if turn is not None:
+        # Neighbours that are pairs leave a column between one first of a pair and the next.
+        step = 2 if "interleaved" in turn.layout.partition(",")[0] else 1
+        numbers = range(0, step * len(turn.columns), step)
+        pairs_in_words = order_in_words(turn.columns, numbers)
+        words.append(f"pairs from {pairs_in_words}" if pairs_in_words else "")
+    return "; ".join(filter(None, words))
 
 
 def _named_scaling(inner: ColumnOrigin, ratio: Floats, one: bool, unit: bool) -> ColumnOrigin:

@@ -298,6 +298,10 @@ def _note_heads(facts: CallFacts, role: str, origins: Sequence[ColumnOrigin], wi
     else:
         words += [f"from column {places[0]} on"] * (places[0] > 0)
         words += [f"heads {gap} columns apart" for gap in gaps - {width, 0}]
+    # Each head has its own columns: the first of them stand for all if the order within is the same.
+    orders = list(dict.fromkeys(filter(None, (one.order for one in origins))))
+    if orders:
+        words.append(f"in another order: {orders[0]}" + "; …" * (len(orders) > 1))
     if words:
         projection = origins[0].projection
         steps = facts.chain[role].split(" ← ")

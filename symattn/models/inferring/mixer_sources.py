@@ -8,7 +8,7 @@ after a norm of some columns together and a gate c f(x), in either order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,11 +16,11 @@ import numpy as np
 from symattn.models.auditing.mixers.convolution_call import ConvolutionCall
 from symattn.models.auditing.mixers.recurrent_call import RecurrentCall
 from symattn.models.auditing.setting import Floats, Module, numbers
+from symattn.models.inferring.column_order import order_in_words, without_repeated_heads
 from symattn.models.inferring.column_sources import EQUAL, GATES, Pool, is_norm
 from symattn.models.inferring.traced_model import (
     CONVOLUTION,
     MAX_COLUMNS,
-    ModuleRun,
     TracedMixer,
     TracedRun,
 )
@@ -56,19 +56,23 @@ class _ScaledColumns:
         places = [source[1] for source in sources if source is not None]
         if len(places) < len(sources):
             return None
-        return _FoundColumns(min(places), wanted[0] / self.columns[0, places])
+        return _FoundColumns(tuple(places), wanted[0] / self.columns[0, places])
 
-    def words_from(self, found: _FoundColumns) -> str:
-        """Return the function, and the first of its columns."""
-        start = _from_column(found.first // self.repeated)
-        return f"{self.function}({self.name}{start}{self.offset})"
+    def words_from(self, found: _FoundColumns, width: int = 1) -> str:
+        """Return the function, and where its columns stand; those of heads so wide may be repeated."""
+        start = _describe_places([place // self.repeated for place in found.places], width)
+        offset = self.offset
+        if self.repeated > 1:
+            numbers = [place % self.repeated for place in found.places]
+            offset += _describe_places(numbers, width)
+        return f"{self.function}({self.name}{start}{offset})"
 
 
 @dataclass(frozen=True)
 class _FoundColumns:
-    """The first of the columns that are found, and the factor of each."""
+    """Where columns are found, in their order, and the factor of each."""
 
-    first: int
+    places: tuple[int, ...]
     factors: Floats
 
 
@@ -82,10 +86,14 @@ def chain_of_mixer(run: TracedRun, mixer: TracedMixer) -> dict[str, str]:
         return sources.describe_convolution(call, mixer.out)
     # A state space has multiplied its values by the step of each token.
     direct = ("q", "k", "v") if call.keys_first else ("q", "k")
-    result = {role: sources.describe_columns(_by_tokens(call.arrays[role])) for role in direct}
+    widths = {role: array.shape[-1] for role, array in call.arrays.items()}
+    result = {
+        role: sources.describe_columns(_by_tokens(call.arrays[role]), widths[role])
+        for role in direct
+    }
     for role in ("g", "beta"):
         if role in call.arrays:
-            result[role] = sources.describe_gate(_by_tokens(call.arrays[role]))
+            result[role] = sources.describe_gate(_by_tokens(call.arrays[role]), widths[role])
     if mixer.out is not None:
         width = call.arrays["v"].shape[-1]
         result["o"] = sources.describe_way_out(mixer.out, width)
@@ -114,33 +122,50 @@ class _MixerSources:
             if name.startswith(self.own)
         }
         self.parameters = dict(_yield_offsets(mixer.module))
+        self.functions = {**_FUNCTIONS, **_clipped_steps(mixer.call)}
         beside = (one.call for one in run.mixers if one.name == mixer.name)
         self.is_before_recurrence = any(isinstance(call, RecurrentCall) for call in beside)
 
-    def describe_columns(self, wanted: Floats) -> str:
-        """Return the module whose output holds the columns, from which one on, and the modules before it."""
+    def describe_columns(self, wanted: Floats, width: int = 1) -> str:
+        """Return the module whose output holds the columns, which ones, and the modules before it.
+
+        Columns of heads so wide may be repeated, as keys of a group are.
+        """
         found = Pool(list(self.outputs.items())).find(wanted)
         names = list(dict.fromkeys(source[0] for source in found if source is not None))
         if len(names) != 1 or None in found:
             return "?"
-        first = min(source[1] for source in found if source is not None)
-        start = _from_column(first)
-        before = self._find_module_before(self.inputs[names[0]])
+        places = [source[1] for source in found if source is not None]
+        start = _describe_places(places, width)
+        before = self._find_module_before(names[0], without_repeated_heads(places, width))
         return f"{names[0]}{start}" + (f" ← {before}" if before else "")
 
-    def _find_module_before(self, one: ModuleRun) -> str:
-        """Return the modules whose outputs a module received, in the order of its columns."""
-        found = Pool(list(self.outputs.items())).find(one.given)
-        names = dict.fromkeys(source[0] for source in found if source is not None)
-        return " beside ".join(names)
+    def _find_module_before(self, name: str, columns: Sequence[int]) -> str:
+        """Return the modules whose outputs a module received for its own ``columns``, and where they stand there."""
+        one = self.inputs[name]
+        # A convolution works on each column alone, other modules on all together.
+        alone = name.endswith(CONVOLUTION) and one.given.shape == one.gave.shape
+        found = Pool(list(self.outputs.items())).find(one.given[:, columns] if alone else one.given)
+        places: dict[str, list[tuple[int, int]]] = {}
+        for number, source in enumerate(found):
+            if source is not None:
+                places.setdefault(source[0], []).append((source[1], number))
+        words = []
+        for before, pairs in places.items():
+            own, numbers = zip(*pairs, strict=True)
+            order = order_in_words(own, numbers)
+            start = _from_column(own[0]) * alone
+            words.append(before + (f" ({order})" if order else start))
+        return " beside ".join(words)
 
-    def describe_gate(self, wanted: Floats) -> str:
+    def describe_gate(self, wanted: Floats, width: int = 1) -> str:
         """Return a gate in words; ``?`` if it is none that is known."""
         for candidate in self._yield_candidates():
             found = candidate.find(wanted)
             if found is not None:
-                return f"{self._describe_factors(found.factors)}{candidate.words_from(found)}"
-        return self.describe_columns(wanted)
+                words = candidate.words_from(found, width)
+                return f"{self._describe_factors(found.factors, width)}{words}"
+        return self.describe_columns(wanted, width)
 
     def _yield_candidates(self) -> Iterator[_ScaledColumns]:
         for name, gave in self.outputs.items():
@@ -150,7 +175,7 @@ class _MixerSources:
                 x = gave + offset if aligned else gave[:, :, None] + offset
                 flat = x.reshape(len(gave), -1)
                 repeated = flat.shape[1] // gave.shape[1]
-                for function, f in _FUNCTIONS.items():
+                for function, f in self.functions.items():
                     with np.errstate(all="ignore"):
                         yield _ScaledColumns(f(flat), function, name, words, repeated)
 
@@ -282,7 +307,7 @@ class _MixerSources:
                     return [f"times {words}"]
         return ["times a number of each column"]
 
-    def _describe_factors(self, factors: Floats) -> str:
+    def _describe_factors(self, factors: Floats, width: int = 1) -> str:
         """Return what multiplies each column, in words."""
         if np.ptp(factors) <= EQUAL * abs(factors[0]):
             near = float(f"{factors[0]:.6g}")
@@ -290,10 +315,30 @@ class _MixerSources:
         for name, values in self.parameters.items():
             with np.errstate(over="ignore"):
                 powers = -np.exp(values)
-            distance = np.abs(factors[:, None] - powers).min(axis=1)
-            if (distance <= EQUAL * np.abs(factors)).all():
-                return f"−exp({name}) "
+            distances = np.abs(factors[:, None] - powers)
+            nearest = distances.argmin(axis=1)
+            if (distances.min(axis=1) <= EQUAL * np.abs(factors)).all():
+                # A head that has one number for all its columns repeats it.
+                numbers = without_repeated_heads([int(i) for i in nearest], 1)
+                return f"−exp({name}{_describe_places(numbers, width)}) "
         return "a number of each column times "
+
+
+def _clipped_steps(call: object) -> dict[str, Callable[[Floats], Floats]]:
+    """Return the function of steps that a state space clips, by its words."""
+    low, high = call.clipped if isinstance(call, RecurrentCall) else (0.0, np.inf)
+    limits = [f"at least {low:g}"] * (low > 0) + [f"at most {high:g}"] * (high < np.inf)
+    if not limits:
+        return {}
+    words = ", ".join(["softplus", *limits])
+    return {f"({words})": lambda x: np.clip(_FUNCTIONS["softplus"](x), low, high)}
+
+
+def _describe_places(places: Sequence[int], width: int = 1) -> str:
+    """Return in words where columns stand; heads so wide may be repeated in a row."""
+    own = without_repeated_heads(places, width)
+    order = order_in_words(own)
+    return f" ({order})" if order else _from_column(own[0])
 
 
 def _from_column(first: int) -> str:

@@ -158,6 +158,9 @@ def shrunk(config: Any) -> dict[str, Any]:
                 layers.index(i): {k: size(k, x) for k, x in fields.items()}
                 for i, fields in own.items()
             }
+        elif name.endswith("layer_ids") and isinstance(value, (list, tuple)):
+            # A list of numbers of layers holds those of the kept ones.
+            result[name] = [layers.index(i) for i in value if i in layers]
         elif isinstance(value, (list, tuple)) and len(value) == depth:
             # A list of sizes, one for each layer, shrinks; a list of kinds does not.
             sizes = all(type(x) is int and x > 2 for x in value)

@@ -86,6 +86,69 @@ def test_a_head_that_differs_from_the_first_is_noticed() -> None:
     assert all(part.missing == ["heads of queries that differ in their steps"] for part in parts)
 
 
+def _with_pairs_in_another_order(own: Any) -> Any:
+    def rotated(q: Any, k: Any, *places: Any, **more: Any) -> Any:
+        half = q.shape[-1] // 2
+        order = [1, 0, *range(2, half)]
+        columns = [*order, *(half + i for i in order)]
+        return own(q[..., columns], k[..., columns], *places, **more)
+
+    return rotated
+
+
+def _with_heads_of_beta_exchanged(own: Any) -> Any:
+    def split(self: Any, *mixed: Any) -> Any:
+        *qkvz, b, a = own(self, *mixed)
+        return *qkvz, b.flip(-1), a
+
+    return split
+
+
+def _with_columns_of_values_in_turn(own: Any) -> Any:
+    def split(self: Any, *mixed: Any) -> Any:
+        q, k, v, *rest = own(self, *mixed)
+        return q, k, v.unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2), *rest
+
+    return split
+
+
+_ORDERING = "transformers.models.qwen3_next.modeling_qwen3_next.Qwen3NextGatedDeltaNet.fix_query_key_value_ordering"
+
+
+@pytest.mark.parametrize(
+    ("model_type", "path", "change", "words"),
+    [
+        (
+            "llama",
+            _LLAMA + "apply_rotary_pos_emb",
+            _with_pairs_in_another_order,
+            "another order: pairs from columns 1 to 0",
+        ),
+        ("qwen3_next", _ORDERING, _with_heads_of_beta_exchanged, "sigmoid(in_proj_ba (columns 5 to 4 by -1, 1 to 0"),
+        (
+            "qwen3_next",
+            _ORDERING,
+            _with_columns_of_values_in_turn,
+            "in_proj_qkvz (columns 32 to 40 by 8, 33 to 41 by 8",
+        ),
+    ],
+)
+def test_a_line_says_in_which_order_columns_stand(model_type: str, path: str, change: Any, words: str) -> None:
+    right = lines_of(model_type)
+    with patch(path, change(patch(path).get_original()[0])):
+        wrong = lines_of(model_type)
+    assert wrong != right
+    assert any(words in line for line in wrong)
+    assert not any(words in line for line in right)
+
+
+@pytest.mark.parametrize("model_type", ["nemotron_h", "zamba2"])
+def test_a_line_says_where_steps_of_a_state_space_are_clipped(model_type: str) -> None:
+    lines = lines_of(model_type)
+    assert any("g = −exp(A_log) (softplus, at least 0.001)(in_proj from column 272 on + dt_bias)" in x for x in lines)
+    assert not any("?" in line for line in lines)
+
+
 @pytest.mark.parametrize("text", ["no lock", None])
 def test_another_file_is_refused_in_a_line(text: str | None, tmp_path: Path) -> None:
     path = tmp_path / "models.lock"

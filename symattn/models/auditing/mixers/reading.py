@@ -290,8 +290,14 @@ def _make_scan_call(passed: Mapping[str, Any]) -> RecurrentCall:
     return RecurrentCall(
         spec, arrays, chosen, form, kind, sizes, gate_errors=step_errors * np.abs(decay),
         value_errors=step_errors * np.abs(values), skip=skip, keys_first=False, size=passed.get("chunk_size"),
-        others=others, with_state=bool(passed.get("output_final_state")),
+        others=others, with_state=bool(passed.get("output_final_state")), clipped=_limits_of_steps(passed),
     )  # fmt: skip
+
+
+def _limits_of_steps(passed: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the least and the largest Δ that a call allows."""
+    low, high = passed.get("dt_limit") or (0.0, float("inf"))
+    return float(low), float(high)
 
 
 def _read_steps(
@@ -317,8 +323,7 @@ def _read_steps(
         step = np.logaddexp(0.0, raw)
         # The slope is a sigmoid, largest at the far end of what the sum may be.
         rough = rough * np.exp(-np.logaddexp(0.0, -(raw + rough)))
-    low, high = passed.get("dt_limit") or (0.0, float("inf"))
-    step = np.clip(step, float(low), float(high))
+    step = np.clip(step, *_limits_of_steps(passed))
     own = _STEPS_IN_OWN_FORMAT * max(u, _ULP) + _STEPS_IN_FLOAT32 * _ULP
     least = _STEPS_IN_OWN_FORMAT * float(form.eta)
     return step, rough + own * np.abs(step) + least

@@ -70,7 +70,8 @@ class RecurrentCall:
     ``keys_first`` says whether states are keys by values. ``others`` holds the arguments that known mistakes outside
     of the recurrence amount to, by their words. ``kind`` says what the call computes, ``sizes`` of what sizes.
     ``with_state`` says that the final state was requested. ``updated`` is the array into which a step writes the state,
-    ``stored`` its format, and ``gates`` (heads, n, d_v) multiply the output, that which is added included.
+    ``stored`` its format, and ``gates`` (heads, n, d_v) multiply the output, that which is added included. ``clipped``
+    are the least and the largest step of a state space.
     """
 
     spec: LinearAttention
@@ -89,6 +90,7 @@ class RecurrentCall:
     updated: Tensor | None = None
     stored: Format | None = None
     gates: Floats | None = None
+    clipped: tuple[float, float] = (0.0, np.inf)
 
     @property
     def words(self) -> str:
