@@ -35,9 +35,12 @@ from symattn.models.auditing.dependence.decoding import (
     DecodingRecorder,
     RecordedDecoding,
     probe_decoding,
+    record_pass,
 )
 from symattn.models.auditing.dependence.mixing import Dependence, check_causal
 from symattn.models.auditing.dependence.probing import probed, with_padding
+from symattn.models.auditing.dependence.token_rows import FEWEST_TOKENS
+from symattn.models.auditing.dependence.training import probe_training
 from symattn.models.auditing.differences import Differences
 from symattn.models.auditing.layers.layer_hooks import Layers
 from symattn.models.auditing.mixers.mixer_judge import MixerReader, judge_mixer, read_mixer
@@ -113,6 +116,7 @@ class Audit:
         self._recorders: dict[int, tuple[Module, DecodingRecorder]] = {}
         # Models whose decoding is compared, and how many calls were seen before a pass.
         self._decoded, self._findings_before = set[int](), dict[int, int]()
+        self._trained = set[int]()
         self._differences = Differences()
         self._layers = Layers(self.report.layers.append) if layers else None
         if model is not None:
@@ -231,6 +235,7 @@ class Audit:
         if not raised and self._is_outermost_audited(module):
             self._probe_pass(module, args, kwargs)
             self._record_decoding(module, args, kwargs, out)
+            self._probe_training(module, args, kwargs, out)
         around = doing.modules[-2] if len(doing.modules) > 1 else None
         if not raised and args and self._differences.has_calls(around):
             self._judge_difference(around, module, args[0])
@@ -361,6 +366,18 @@ class Audit:
             recorded = recorder.add(root, args, kwargs, out, read)
             if recorded is not None:
                 self._probe_decoding(root, recorded)
+
+    def _probe_training(self, root: Module, args: Args, kwargs: Kwargs, out: Any) -> None:
+        """Compare the first pass of a model in training with one in evaluation."""
+        seen = not root.training or id(root) in self._trained
+        if doing.reading or in_backward() or not self._probes_decoding or seen:
+            return
+        recorded = record_pass(root, args, kwargs, out)
+        if recorded is None or recorded.length < FEWEST_TOKENS:
+            return
+        with self._lock, probing():
+            self._trained.add(id(root))
+            self.report.training.append(probe_training(root, self._names, recorded))
 
     def _probe_decoding(self, root: Module, recorded: RecordedDecoding) -> None:
         self._decoded.add(id(root))
@@ -576,8 +593,9 @@ def audit(
     layers      also judge whole layers of decoders: norms, projections, rotations, the feed-forward layer and
                 residuals of each, for some tokens, against ``block`` (``models.configurations``) of the configuration
     dependence  run the first pass of a model again with single tokens changed, to count the parts that mix tokens,
-                whatever their class, and to find outputs that depend on later tokens; and its first passes from one
-                cache in float64, to compare them with one pass of all their tokens
+                whatever their class, and to find outputs that depend on later tokens; its first passes from one
+                cache in float64, to compare them with one pass of all their tokens; and a pass in training, to compare
+                it with one in evaluation
     causal      whether no output may depend on later tokens; None for what the model's configuration says
     lock        the path of a file of ``symattn models lock``: a model whose family has no row is compared with what is
                 inferred from its configuration, in layers whose line stands there. Code that it names never runs.

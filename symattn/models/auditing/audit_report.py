@@ -15,6 +15,7 @@ from symattn.models.auditing.call_gradients import Backward
 from symattn.models.auditing.call_judge import ALPHA, CallJudgement
 from symattn.models.auditing.dependence.decoding import Decoding
 from symattn.models.auditing.dependence.mixing import Dependence, MixingPart
+from symattn.models.auditing.dependence.training import Training
 from symattn.models.auditing.layers.part_judge import LayerFinding
 from symattn.models.auditing.promises import NO_CONFIGURATION
 from symattn.verification.codes import code_of
@@ -163,10 +164,9 @@ class AuditReport(WithVerdict):
     """The findings of an audit, in the order of the calls; they are added while the model runs.
 
     ``layers`` are passes through whole layers, if ``whole`` asks for them. ``dependence`` holds the probe of each
-    model: which parts mix tokens, ``decoding`` that of its passes from a
-    cache. ``notes`` are what a reader must not overlook. ``others`` counts softmaxes whose
-    result could not be followed into a product, and ``suspect`` those of them in a module with heads, which may be
-    attention.
+    model: which parts mix tokens, ``decoding`` that of its passes from a cache, ``training`` that of one in training.
+    ``notes`` are what a reader must not overlook. ``others`` counts softmaxes whose result could not be followed into a
+    product, and ``suspect`` those of them in a module with heads, which may be attention.
 
     A report prints as text, and can be rendered in the forms of a document.
     """
@@ -182,6 +182,7 @@ class AuditReport(WithVerdict):
     layers: list[LayerFinding] = field(default_factory=list)
     dependence: list[Dependence] = field(default_factory=list)
     decoding: list[Decoding] = field(default_factory=list)
+    training: list[Training] = field(default_factory=list)
     command: str = ""
 
     @property
@@ -238,7 +239,11 @@ class AuditReport(WithVerdict):
 
     def _list_probed_faults(self) -> list[str]:
         """Return leaks and differences of decoding in words."""
-        return [words for probe in (*self.dependence, *self.decoding) for words in probe.faults]
+        return [
+            words
+            for probe in (*self.dependence, *self.decoding, *self.training)
+            for words in probe.faults
+        ]
 
     @property
     def coverage(self) -> str:
@@ -251,7 +256,7 @@ class AuditReport(WithVerdict):
         gradients = f", gradients of {passed} judged" if self.gradients else ""
         masked = f"; {empty} fully masked rows left out" if empty else ""
         masked += f", {undefined} of them NaN or infinite" if undefined else ""
-        probes = (*self._mark_judged_dependence(), *self.decoding)
+        probes = (*self._mark_judged_dependence(), *self.decoding, *self.training)
         mixing = "".join(f"; {d.coverage}" for d in probes if d.coverage)
         if not self.findings:
             # Parts that mix tokens show that a pass has run.
@@ -381,6 +386,7 @@ class AuditReport(WithVerdict):
                     "layers": self.layers,
                     "dependence": self._mark_judged_dependence(),
                     "decoding": self.decoding,
+                    "training": self.training,
                     "read": self.read,
                     "seen": len(self.findings),
                     "coverage": self.coverage,

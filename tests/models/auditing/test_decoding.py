@@ -161,3 +161,23 @@ def test_what_a_part_does_from_a_cache_and_nothing_reads_is_not_judged() -> None
         report = decoded(model, past_key_values=OwnCache(config=model.config))
     assert "not compared with one pass of all tokens: its cache is of the class OwnCache" in report.coverage
     assert [part.name for part in report.unjudged] == ["model.layers.0.linear_attn"]
+
+
+# -- training ----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_pass_in_training_is_compared_with_one_in_evaluation(changed: bool) -> None:
+    model = hybrid()
+    # Dropout is left out of the comparison.
+    model.model.layers[1].self_attn.attention_dropout = 0.2
+    if changed:
+        part = model.model.layers[0].linear_attn.in_proj_ba
+        part.register_forward_hook(lambda module, args, out: out * 1.1 if module.training else out)
+    with audit(model.train()) as report:
+        model(_TOKENS[:, :_END])
+    (found,) = report.training
+    assert found.reason == ""
+    assert bool(found.difference) is changed
+    if changed:
+        assert "in training, its output of token" in found.faults[0]
+        assert "in_proj_ba" in found.faults[0]
+        assert report.verdict is Verdict.FAULT

@@ -6,15 +6,22 @@ rounded to 16 bits does not hide. A copy of the model runs, so that neither its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
-from symattn.models.auditing.dependence.in_float64 import copied_in_float64, doubled, lifted
+from symattn.models.auditing.dependence.in_float64 import copied_in_float64
 from symattn.models.auditing.dependence.mixing import within
-from symattn.models.auditing.dependence.token_rows import Tokens, first, laid_out
+from symattn.models.auditing.dependence.pass_outputs import (
+    ModuleOutputs,
+    PassDifference,
+    RecordedPass,
+    find_first_difference,
+    run_with_outputs,
+)
+from symattn.models.auditing.dependence.token_rows import first, laid_out
 from symattn.models.auditing.setting import Args, Kwargs, Module, Tensor
 from symattn.programs.refusing import one_line
 
@@ -22,8 +29,6 @@ from symattn.programs.refusing import one_line
 STEPS = 4
 #: A copy in float64 of a larger model takes too much memory.
 MAX_PARAMETERS = 2**28
-#: Above what stays in float32 where float64 is asked for, and below a rounding to 16 bits.
-_DIFFERENT = 2.0**-18
 #: How far outputs of the model's own format may be from float64, as a multiple of the root of its rounding unit.
 _OWN_ROUNDING = 16.0
 _OF_CACHES = ("past_key_values", "cache", "cache_params")
@@ -33,24 +38,6 @@ _LEFT_OUT = (*_OF_CACHES, "labels", "logits_to_keep", "num_logits_to_keep", "use
 _BY_TOKEN = ("position_ids", "cache_position", "token_type_ids")
 #: Rotations whose rates depend on the number of tokens so far.
 _BY_LENGTH = ("dynamic", "longrope")
-
-
-@dataclass(frozen=True)
-class RecordedPass:
-    """One pass of a model: its tokens (b, n) or embeddings (b, n, d), its other arguments, and its output, if an array.
-
-    ``key`` is the name of the argument that holds the tokens.
-    """
-
-    key: str
-    tokens: Tensor
-    others: Mapping[str, Any]
-    output: Tensor | None
-
-    @property
-    def length(self) -> int:
-        """How many tokens the pass has."""
-        return int(self.tokens.shape[1])
 
 
 @dataclass
@@ -72,32 +59,6 @@ class RecordedDecoding:
 
 
 @dataclass(frozen=True)
-class DecodingDifference:
-    """A module whose output for a token differs from that in one pass of all tokens, though it received the same.
-
-    ``size`` is the difference as a fraction of the largest output, ``received`` says that its inputs are the same, and
-    ``moved`` that it receives other positions.
-    """
-
-    module: str
-    kind: str
-    token: int
-    size: float
-    received: bool
-    moved: bool = False
-
-    @property
-    def words(self) -> str:
-        """The difference in words."""
-        same = ", though it receives the same" if self.received else ""
-        same = ": it receives other positions" if self.moved else same
-        return (
-            f"{self.module} ({self.kind}): in decoding from the cache, its output of token {self.token} differs by"
-            f" {self.size:.2g} of its largest number from that in one pass of all tokens{same}"
-        )
-
-
-@dataclass(frozen=True)
 class Decoding:
     """The finding of a probe: how many passes from a cache were run again, the difference, or why there is none.
 
@@ -105,7 +66,7 @@ class Decoding:
     """
 
     steps: int
-    difference: DecodingDifference | None = None
+    difference: PassDifference | None = None
     reason: str = ""
     layers: frozenset[str] = frozenset()
     RECORD = "steps, difference, reason"
@@ -143,7 +104,7 @@ class DecodingRecorder:
         cache = _first_cache(partial(_attribute, out)) if passed is None else passed
         if cache is None:
             return None
-        recorded = _record_pass(root, args, kwargs, out)
+        recorded = record_pass(root, args, kwargs, out)
         current = self._current
         if current is None or current.cache is not cache:
             self._current = None
@@ -175,7 +136,8 @@ class DecodingRecorder:
         return current
 
 
-def _record_pass(root: Module, args: Args, kwargs: Kwargs, out: Any) -> RecordedPass | None:
+def record_pass(root: Module, args: Args, kwargs: Kwargs, out: Any) -> RecordedPass | None:
+    """Return a pass of a model to run it again; None if its tokens are not its only argument by position."""
     layout = laid_out(root, args, kwargs)
     if layout is None:
         return None
@@ -276,10 +238,10 @@ def _compare_runs(
     joined = _join(passes)
     if isinstance(joined, str):
         return Decoding(steps, reason=joined)
-    by_pass, cache = list[list[_Output]](), None
+    by_pass, cache = list[list[ModuleOutputs]](), None
     for one in passes:
         with_cache = {} if cache is None else {_name_of_cache(wide): cache}
-        outputs, out = _run(wide, paths, one, {**with_cache, "use_cache": True})
+        outputs, out = run_with_outputs(wide, paths, one, {**with_cache, "use_cache": True})
         cache = _first_cache(partial(_attribute, out))
         by_pass.append(outputs)
         # Otherwise something else than these passes made the cache, such as a search in beams.
@@ -288,8 +250,10 @@ def _compare_runs(
             return Decoding(steps, reason=reason)
         if cache is None:
             return Decoding(steps, reason="the model returns no cache")
-    whole, _ = _run(wide, paths, joined, {"use_cache": False})
-    difference = _find_first_difference(by_pass, whole, passes, _real_tokens(joined))
+    whole, _ = run_with_outputs(wide, paths, joined, {"use_cache": False})
+    starts = accumulate((one.length for one in passes), initial=0)
+    runs = list(zip(starts, by_pass, strict=False))
+    difference = find_first_difference(runs[1:], whole, real_tokens(joined))
     return Decoding(steps, difference)
 
 
@@ -327,7 +291,7 @@ def _name_of_cache(root: Module) -> str:
     return next((name for name in _OF_CACHES if name in names), _OF_CACHES[0])
 
 
-def _real_tokens(joined: RecordedPass) -> Tensor:
+def real_tokens(joined: RecordedPass) -> Tensor:
     """Return which tokens (b, n) are not padding."""
     import torch
 
@@ -350,133 +314,3 @@ def _agrees_with_own(one: RecordedPass, again: Any) -> bool:
     eps = max(torch.finfo(one.output.dtype).eps, torch.finfo(torch.float32).eps)
     reach = _OWN_ROUNDING * eps**0.5 * float(wide.abs().max())
     return float((own - wide).abs().max()) <= reach
-
-
-# -- outputs of modules ------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class _Output:
-    """The output of one module in one pass as (b, n, columns), and what it received.
-
-    ``received`` is the first array of tokens, or None, and ``places`` are integers with one number for each token.
-    """
-
-    name: str
-    kind: str
-    gave: Tensor
-    received: Tensor | None
-    places: tuple[Tensor, ...]
-
-
-def _run(
-    wide: Module, paths: Mapping[Module, str], one: RecordedPass, more: Mapping[str, Any]
-) -> tuple[list[_Output], Any]:
-    """Run the copy, and return the outputs of its modules in the order of their ends, and what it returned."""
-    seen: list[_Output] = []
-    tokens = Tokens(*one.tokens.shape[:2])
-
-    def see(module: Module, args: Args, kwargs: Kwargs, out: Any) -> None:
-        gave = tokens.flat(first(out))
-        if gave is None:
-            return
-        arrays = [x for x in (*args, *kwargs.values()) if hasattr(x, "shape")]
-        read = map(tokens.flat, arrays)
-        received = next((x for x in read if x is not None), None)
-        integers = (x for x in arrays if x.ndim and not (x.is_floating_point() or x.is_complex()))
-        places = tuple(x for x in integers if x.shape[-1] == tokens.n)
-        seen.append(_Output(paths[module], type(module).__name__, gave, received, places))
-
-    arguments = {one.key: one.tokens, **one.others}
-    with lifted(), _hooked(paths, see):
-        out = wide(**doubled(arguments), **more)
-    return seen, out
-
-
-@contextmanager
-def _hooked(modules: Mapping[Module, str], see: Callable[..., None]) -> Iterator[None]:
-    handles = [one.register_forward_hook(see, with_kwargs=True) for one in modules]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _find_first_difference(
-    by_pass: Sequence[Sequence[_Output]],
-    whole: Sequence[_Output],
-    passes: Sequence[RecordedPass],
-    real: Tensor,
-) -> DecodingDifference | None:
-    """Return the first module whose output differs in a pass from a cache; one that receives the same comes first."""
-    turns = _by_name_and_turn(whole)
-    start = passes[0].length
-    for one, outputs in zip(passes[1:], by_pass[1:], strict=True):
-        differences = list[DecodingDifference]()
-        for (name, turn), output in _by_name_and_turn(outputs).items():
-            # A module that runs more often with more tokens, such as an expert, has no counterpart.
-            if (name, turn) not in turns:
-                continue
-            right = turns[name, turn]
-            rows = real[:, start : start + one.length]
-            sizes = _relative_differences(output.gave, right.gave, start, rows)
-            if sizes is None or float(sizes.max()) <= _DIFFERENT:
-                continue
-            token = start + int(sizes.max(0).values.argmax())
-            moved = _receives_other_places(output, right, start)
-            received = not moved and _receives_same(output, right, start, rows)
-            size = float(sizes.max())
-            difference = DecodingDifference(name, output.kind, token, size, received, moved)
-            differences.append(difference)
-            if received or moved:
-                return difference
-        if differences:
-            return _innermost_first(differences)
-        start += one.length
-    return None
-
-
-def _innermost_first(differences: Sequence[DecodingDifference]) -> DecodingDifference:
-    """Return the first difference, in a module that holds none of the others."""
-    for one in differences:
-        inner = (other for other in differences if other.module != one.module)
-        if not any(within(other.module, one.module) for other in inner):
-            return one
-    return differences[0]
-
-
-def _receives_same(one: _Output, right: _Output, start: int, rows: Tensor) -> bool:
-    """Return whether a module received the same array for these tokens in both runs."""
-    if one.received is None or right.received is None:
-        return False
-    sizes = _relative_differences(one.received, right.received, start, rows)
-    return sizes is not None and float(sizes.max()) <= _DIFFERENT
-
-
-def _receives_other_places(one: _Output, right: _Output, start: int) -> bool:
-    """Return whether a module received other positions, or other integers, for these tokens."""
-    for step, whole in zip(one.places, right.places, strict=False):
-        part = whole[..., start : start + step.shape[-1]]
-        if part.shape == step.shape and bool((part != step).any()):
-            return True
-    return False
-
-
-def _by_name_and_turn(outputs: Sequence[_Output]) -> dict[tuple[str, int], _Output]:
-    """Return outputs by the name of their module, and by how many times it ran before."""
-    result: dict[tuple[str, int], _Output] = {}
-    counts: dict[str, int] = {}
-    for one in outputs:
-        turn = counts.get(one.name, 0)
-        counts[one.name] = turn + 1
-        result[one.name, turn] = one
-    return result
-
-
-def _relative_differences(step: Tensor, whole: Tensor, start: int, rows: Tensor) -> Tensor | None:
-    """Return how far each token (b, n) of a pass differs from the same in all; None if the shapes do not fit."""
-    part = whole[:, start : start + step.shape[1]]
-    if part.shape != step.shape or not part.numel():
-        return None
-    size = float(whole.nan_to_num(0.0, 0.0, 0.0).abs().max())
-    differences = (step - part).nan_to_num(0.0, 0.0, 0.0).abs().amax(-1).cpu() / (size or 1.0)
-    return differences.masked_fill(~rows, 0.0)
