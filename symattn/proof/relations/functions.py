@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import reduce
-from itertools import permutations
-from operator import mul, neg
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import neg
 from typing import Any
 
 from symattn.arrays.exact import Exact
@@ -130,13 +128,29 @@ def determinant(x: Value) -> Value:
     n, result = int(x.array.shape[0]), 0
     if n > _ROWS:
         raise Refused(f"the determinant of a matrix of {n} rows, more than {_ROWS}")
-    for order in permutations(range(n)):
-        # The sign of a permutation is that of its number of inversions.
-        inversions = sum(a > b for i, b in enumerate(order) for a in order[:i])
-        odd = inversions % 2
-        entries = [x.array[i, j] for i, j in enumerate(order)]
-        result = result + reduce(mul, entries) * (-1 if odd else 1)
+    rows = [[x.array[i, j] for j in range(n)] for i in range(n)]
+    for term, odd in _yield_products_of_permutations(rows, range(n)):
+        result = result - term if odd else result + term
     return Value(result)
+
+
+def _yield_products_of_permutations(
+    rows: Sequence[Sequence[Any]], columns: Sequence[int], before: Any = None, odd: bool = False
+) -> Iterator[tuple[Any, bool]]:
+    """Yield Π x_iπ(i) for each permutation π of the columns in order, and whether π is odd.
+
+    ``before`` is the product of the rows above, which all permutations that begin alike share.
+    """
+    if not rows:
+        yield before, odd
+        return
+    for place, column in enumerate(columns):
+        entry = rows[0][column]
+        product = entry if before is None else before * entry
+        # So many smaller columns stand further below: each is an inversion.
+        is_odd = odd ^ (place % 2 == 1)
+        others = [c for c in columns if c != column]
+        yield from _yield_products_of_permutations(rows[1:], others, product, is_odd)
 
 
 def rank(x: Value) -> Value:
