@@ -182,7 +182,7 @@ def played(session: str, package: Path) -> subprocess.CompletedProcess[str]:
     assert doctest.DocTestParser().get_examples(session)
     package.joinpath("session.txt").write_text(session, encoding="utf-8")
     names = {**os.environ, "PYTHONPATH": str(package), "XDG_CACHE_HOME": str(package / "cache")}
-    command = [sys.executable, "-W", "ignore", "-m", "doctest", "session.txt"]
+    command = [sys.executable, "-W", "ignore", "-m", "doctest", "-f", "session.txt"]  # the first failure tells
     return subprocess.run(command, cwd=package, env=names, capture_output=True, text=True, check=False)
 
 
