@@ -205,11 +205,38 @@ def for_user_code(value: object) -> object:
     return float(value) if isinstance(value, Real) else value
 
 
+#: Options that give a definition an input, by the meaning of its parameter.
+_OPTIONS = {
+    "mask": "--mask boolean, or additive",
+    "keep": "--padding",
+    "bias": "--bias",
+    "sink": "--sink given",
+    "gate": "--output-gate",
+    "drop": "--dropout RATE",
+    "cos": "--position rotary:given=tables",
+    "sin": "--position rotary:given=tables",
+    "slopes": "--position alibi:slopes=given",
+    "positions": "a --position that reads them",
+    "doc": "--documents",
+    "g_q": "--qk-norm rms, or layer",
+    "g_k": "--qk-norm rms, or layer",
+    "g_v": "--value-norm rms",
+    "lse": "--lse",
+}
+#: Parameters of linear attentions alone, by their plain names.
+_OF_RECURRENCES = frozenset(
+    plain(name) for name in ("g", "beta", "decay", "dt", "A_log", "initial_state")
+)
+
+
 def unknown(label: str, name: str) -> InputError:
     """Return the error for a parameter for which no value is known."""
-    return InputError(
-        f"{label}: no value is known for {name}; say --call {name}=VALUE, in Python call={{{name!r}: VALUE}}"
-    )
+    value = f"say --call {name}=VALUE, in Python call={{{name!r}: VALUE}}"
+    option = _OPTIONS.get(meaning(name) or "", "")
+    if plain(name) in _OF_RECURRENCES:
+        option = "--like gated-deltanet, or another linear attention (docs/definitions.md)"
+    hint = f"; hint: if the definition has this input, say {option}" if option else ""
+    return InputError(f"{label}: no value is known for {name}; {value}{hint}")
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------

@@ -278,6 +278,26 @@ def test_what_stays_open_is_refused(function: Callable[..., Any], request_: dict
     assert words in refusal(function, **request_)
 
 
+@pytest.mark.parametrize(
+    ("function", "option", "spec"),
+    [
+        (lambda q, k, v, position_bias: v, "--bias", Attention(bias=True)),
+        (lambda q, k, v, sinks: v, "--sink given", Attention(sink="given")),
+        (lambda q, k, v, gate: v, "--output-gate", Attention(output_gate=True)),
+        (lambda q, k, v, cos, sin: v, "--position rotary:given=tables", Attention(position=Rotary(given="tables"))),
+    ],
+)
+def test_a_hint_names_the_option_that_gives_the_input(
+    function: Callable[..., Any], option: str, spec: Attention
+) -> None:
+    assert refusal(function).endswith(f"; hint: if the definition has this input, say {option}")
+    assert agree(function, Request.of(spec)).printed
+
+
+def test_names_of_recurrences_lead_to_linear_attention() -> None:
+    assert "--like gated-deltanet" in refusal(lambda q, k, v, g, beta: v)
+
+
 def test_notes_where_torch_means_another_alignment() -> None:
     def sdpa(q: Any, k: Any, v: Any, is_causal: bool = False) -> Any: ...
 
