@@ -128,6 +128,7 @@ class Session:
     sought: tuple[Sought, ...] = ()  # results for mistakes of the requested sizes
     beyond: Fault | None = None  # a fault that only many outputs together show
     repairs: Repairs = NO_REPAIRS  # edits of the source that make the function right
+    measures_power: bool = True  # by some calls, of which all ways of computing are run
     verdict_alone: bool = False  # nothing more is tried once a call alone shows a fault for certain
     stops_at_fault: bool = False  # the same, in the order of a verification that seeks causes
     convicting: CaseResult | None = None  # this call, if nothing more is to be tried after it
@@ -273,7 +274,7 @@ class Session:
             ):
                 return replace(first, whole=False)
         # Power rests on cases judged by all ways; few are enough once residues have decided.
-        whole = power.LEAST if self.settled else _WHOLE
+        whole = power.LEAST if self.settled else _WHOLE * self.measures_power
         tell = self.records
         if not self.is_trusted:
             tell = [r for r in self.records if self.tells(r.case)]
@@ -658,6 +659,7 @@ def first_fault(session: Session, judged: CaseResult) -> Fault:
 def recognised(session: Session) -> bool:
     """Run the first groups of cases, and return whether some judge the function and none shows a fault."""
     rng = np.random.default_rng(session.seed)
+    session.measures_power = False
     for name, group in session.subject.first().items():
         _try_group(session, name, group, rng, enough=1)
         if session.known:
