@@ -593,8 +593,9 @@ def _bound_some_of_screened(session: Session) -> None:
     """
     if any(r.whole or r.undecided for r in session.records):
         return
+    places = [k for k, r in enumerate(session.records) if session.tells(r.case)]
     smallest: dict[str, int] = {}
-    for place in sorted(range(len(session.records)), key=lambda k: session.records[k].case.size):
+    for place in sorted(places, key=lambda k: session.records[k].case.size):
         smallest.setdefault(session.records[place].case.group, place)
     for place in list(smallest.values())[:_BOUNDED]:
         screened = session.records[place]
