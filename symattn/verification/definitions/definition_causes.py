@@ -13,6 +13,7 @@ from symattn.attention.spec import Attention
 from symattn.bounds import judge, reference
 from symattn.bounds.case_result import Case, CaseResult, Part, largest
 from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
+from symattn.bounds.reference import Variant
 from symattn.verification.definitions import definition_judge, definition_mistakes
 from symattn.verification.definitions.definition_subject import CountedKeys, Definition
 from symattn.verification.definitions.inner_attention import WrongAttention
@@ -20,7 +21,7 @@ from symattn.verification.diagnosis import outofrange, parts, screening
 from symattn.verification.diagnosis.attention_search import AttentionSearch
 from symattn.verification.diagnosis.causes import KEPT, Cause, Outputs, by_size
 from symattn.verification.diagnosis.effective_weights import Counted, counted, other_keys
-from symattn.verification.rules import operations, recording
+from symattn.verification.rules import numbered_operations, operations, recording
 from symattn.verification.rules.predicates import Pairs
 
 _LEGAL = 8  # multiple of the bound of the right definition
@@ -105,23 +106,90 @@ class InDefinition(AttentionSearch):
     def by_operations(self) -> list[Mistake]:
         """See ``AttentionSearch``: operations are recorded on inputs whose sizes differ."""
         subject = self.subject
-        wrong = {subject.outputs[k] for r in self.wrong for k in r.wrong}
+        wrong = {subject.outputs[k] for k in self._wrong_outputs}
         # A wrong log-sum alone points to the log-sum's own step.
         step = "lse" if wrong == {"lse"} else subject.step
         inputs = reference.float64_inputs(self.telling.case.inputs)
-        accepted = partial(screening.leaves_little, self, self.telling)
+
+        def accepted(outputs: Sequence[np.ndarray]) -> bool:
+            return screening.leaves_little(self, self.telling, self._with_right_outputs(outputs))
+
         for way in subject.recorded or subject.ways:
             result = self.select_likely(
                 Mistake(
                     operations.step_to_blame(new.step, step),
-                    words,
-                    partial(recording.run_replaced, way, new),
+                    *self._for_wrong_outputs(words, partial(recording.run_replaced, way, new)),
                 )
                 for words, new in operations.replacements(way, inputs, accepted)
             )
             if result:
                 return result
         return []
+
+    @property
+    def _wrong_outputs(self) -> frozenset[int]:
+        """The outputs concerned that are wrong in some case."""
+        wrong = frozenset[int]().union(*(r.wrong for r in self.wrong))
+        return wrong if self.among is None else wrong & self.among
+
+    def _with_right_outputs(self, outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return the outputs for the telling case, with the right ones in place of those that are never wrong."""
+        parts, wrong = self.telling.parts, self._wrong_outputs
+        # Without any wrong output, as where shapes differ, nothing is known of them.
+        if not wrong or len(outputs) != len(parts):
+            return [*outputs]
+        pairs = enumerate(zip(outputs, parts, strict=True))
+        return [y if k in wrong else part.expected.near for k, (y, part) in pairs]
+
+    def _for_wrong_outputs(self, words: str, run: Compute) -> tuple[str, Compute]:
+        """Return a change, made for the wrong outputs alone if it would spoil right ones: code may compute these
+        apart."""
+        wrong, subject = self._wrong_outputs, self.subject
+        if not wrong or len(wrong) == len(subject.outputs):
+            return words, run
+        outputs = self.run_way(self.telling, run)
+        if screening.are_alike(outputs, self._with_right_outputs(outputs)):
+            return words, run
+
+        def run_for_wrong(**given: Any) -> tuple[Any, ...]:
+            pairs = zip(run(**given), subject.ways[0](**given), strict=True)
+            return tuple(y if k in wrong else right for k, (y, right) in enumerate(pairs))
+
+        names = " and ".join(subject.outputs[k] for k in sorted(wrong))
+        return f"{words}, for {names} alone", run_for_wrong
+
+    def numbers_in_operations(self) -> Iterator[Mistake]:
+        """See ``AttentionSearch``: the inputs, the outputs, and the results of operations in between."""
+        subject, telling = self.subject, self.telling
+        if telling.ratios is None or not screening.is_finite(telling):
+            return
+        inputs = reference.float64_inputs(telling.case.inputs)
+        named = {
+            i.name: i.step or subject.step
+            for i in subject.inputs
+            if i.made is None and i.name not in ("mask", "keep", "drop")
+        }
+        way = (subject.recorded or subject.ways)[0]
+        nearest = numbered_operations.numbered_operations(way, inputs, named, self._left_in_telling)
+        yield from self.fit_numbers(map(self._number_for_wrong_outputs, nearest))
+
+    def _number_for_wrong_outputs(self, family: MistakeFamily) -> MistakeFamily:
+        """Return the mistakes with a number, each made for the wrong outputs alone if it would spoil right ones."""
+
+        def way(x: float) -> Compute:
+            run = family.way(x)
+            assert not isinstance(run, Variant)
+            return self._for_wrong_outputs("", run)[1]
+
+        step = operations.step_to_blame(family.step, self.subject.step)
+        some = family.mistake(family.grid[0], "")
+        words, _ = self._for_wrong_outputs(family.words, some.run)
+        return MistakeFamily(step, words, way, family.grid)
+
+    def _left_in_telling(self, outputs: Sequence[np.ndarray]) -> float:
+        """Return how much of the error of the telling case such outputs leave; ∞ if it is undefined."""
+        share = screening.left_by(self, self.telling, self._with_right_outputs(outputs))
+        return float("inf") if share is None else share
 
     def counted_keys(self) -> Iterator[Mistake]:
         """See ``AttentionSearch``: as the function's own weights show it."""

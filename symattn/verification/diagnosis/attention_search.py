@@ -91,6 +91,10 @@ class AttentionSearch(Search):
     def by_operations(self) -> Iterable[Mistake]:
         """Yield likely replacements of one operation of the definition."""
 
+    def numbers_in_operations(self) -> Iterable[Mistake]:
+        """Yield the mistake of a number in one array of the definition, which the outputs show."""
+        return ()
+
     # -- the order -----------------------------------------------------------------------------------------------------
     def ways(self) -> Sequence[Way]:
         """See ``Search``: known mistakes first; last those made at some sizes, in some parts, and two at once."""
@@ -110,6 +114,7 @@ class AttentionSearch(Search):
             self._in_floats,
             self._by_arrays,
             self.by_operations,
+            self.numbers_in_operations,
         )
         sometimes = (
             self.sometimes,

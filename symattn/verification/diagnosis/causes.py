@@ -531,6 +531,10 @@ class Search(ABC):
 
     def with_numbers(self) -> Iterator[Mistake]:
         """Yield the first mistake with a fitted number that balls do not contradict: floats may accept wrong ones."""
+        return self.fit_numbers(self.families())
+
+    def fit_numbers(self, of: Iterable[MistakeFamily]) -> Iterator[Mistake]:
+        """Yield the same of these families."""
         few = (*self.wrong[:_FEW], *self.right[:_FEW])
         smallest = self.wrong[0]
 
@@ -541,9 +545,10 @@ class Search(ABC):
             )
 
         named = partial(own_numbers.near, self.session.subject.described)
-        results = fitted(self.families(), self.miss, self.wrong, explains, named)
-        self.fits = [m for m in results if self._is_allowed_by_screening(m, self.wrong)]
-        for mistake in self.fits:
+        results = fitted(of, self.miss, self.wrong, explains, named)
+        fits = [m for m in results if self._is_allowed_by_screening(m, self.wrong)]
+        self.fits = self.fits or fits
+        for mistake in fits:
             if self._is_allowed_by_screening(mistake, self.right[:_SEEN]) and explains_all(
                 self._is_explained_by_balls(judged, mistake) for judged in self.wrong[:_FEW]
             ):

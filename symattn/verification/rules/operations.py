@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from symattn.bounds.case_result import UNFIT
+from symattn.verification.rules.operators import operators
 from symattn.verification.rules.recording import (
     MOVING,
     Function,
@@ -389,14 +390,15 @@ def _yield_accepted_replacements(
     first_and_last = [*nodes[:_COMPARED], *nodes[_COMPARED:][-1:]]
     rounds = [replay.at(x, {}) for x in first_and_last]
     known: dict[Any, bool] = {}
-    for words, run in _yield_other_operations(recording, shown, bool(where.get("line"))):
-        new = OtherOperation(
-            shown.site,
-            operation.step,
-            run,
-            partial(_describe_replacement, words, right, bool(where.get("line"))),
-            **where,
-        )
+    alone = bool(where.get("line"))
+    others = _yield_other_operations(recording, shown, alone)
+    described = (
+        (partial(_describe_replacement, words, right, alone), run) for words, run in others
+    )
+    # An operation of a loop that is changed in one round alone is no operator on an array.
+    by_entries = () if where else _yield_changed_entries(recording, shown)
+    for words, run in (*described, *by_entries):
+        new = OtherOperation(shown.site, operation.step, run, words, **where)
         try:
             results = [np.asarray(run(at)) for at in rounds]
             key = tuple((x.shape, x.tobytes()) for x in results)
@@ -407,6 +409,42 @@ def _yield_accepted_replacements(
             continue
         if known[key]:
             yield new
+
+
+def _yield_changed_entries(recording: Recording, result: RecordedArray) -> Iterator[Other]:
+    """Yield the operators of the grammar on a result; and operands in place of its first or last entries."""
+    array = recording.word(result, True)
+    axes = ("column", "row")[: len(result.shape)]
+    for operator in operators(axes):
+        yield (
+            partial(str, operator.words.format(f"entries of {array}")),
+            partial(_change_result, operator.run),
+        )
+    for place, a in _yield_operand_places(operation_of(result).operands):
+        if not _is_broadcastable_onto(a.shape, result.shape):
+            continue
+        for axis in _AXES:
+            length = result.shape[axis] if -len(result.shape) <= axis < len(result.shape) else 1
+            for last in (False, True) if length > 1 else ():
+                end = "last" if last else "first"
+                words = f"uses {recording.word(a)} instead of {array} for the {end} entry of axis {axis}"
+                yield (
+                    partial(str, words),
+                    partial(_keep_operand_at_end, place, axis, last),
+                )
+
+
+def _change_result(change: Function, at: OperationCall) -> Any:
+    return change(at.result())
+
+
+def _keep_operand_at_end(place: Place, axis: int, last: bool, at: OperationCall) -> Any:
+    """Return the result, with an operand in place of the first or last entry of an axis."""
+    result = at.result()
+    operand = at.xp.broadcast_to(at.value(_select_operand_at_place(at, place)), result.shape)
+    result, operand = (at.xp.moveaxis(x, axis, 0) for x in (result, operand))
+    parts = (result[:-1], operand[-1:]) if last else (operand[:1], result[1:])
+    return at.xp.moveaxis(at.xp.concat(parts, axis=0), 0, axis)
 
 
 def _describe_replacement(words: Callable[[], str], right: Callable[[], str], line: bool) -> str:

@@ -92,7 +92,10 @@ class OperationCall(NamedTuple):
 
 
 class OtherOperation(NamedTuple):
-    """Another operation at a site, in words; in one ``round`` of its calls, or wherever its ``line`` runs."""
+    """Another operation at a site, in words; in one ``round`` of its calls, or wherever its ``line`` runs.
+
+    ``alike`` are the calls of further sites at which it is made, too.
+    """
 
     site: Site
     step: str
@@ -100,11 +103,12 @@ class OtherOperation(NamedTuple):
     words: Callable[[], str]
     round: int | None = None
     line: bool = False
+    alike: frozenset[int] = frozenset()
 
     def hits(self, site: Site, count: int) -> bool:
         """Return whether it replaces an operation that was called ``count`` times before."""
         same = self.site.line == site.line if self.line else self.site.calls == site.calls
-        return same and self.round in (None, count)
+        return (same or site.calls in self.alike) and self.round in (None, count)
 
 
 class Recording:

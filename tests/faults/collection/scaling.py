@@ -143,7 +143,7 @@ hard_coded_width (plain), scale: head dimension 64 hard-coded
     says 1/8|0.125|64; shows d_k != 64
     return softmax(q @ k.T * np.float32(0.125)) @ v
 exp2_bare (exp2_folded), exp: exp2 without log2 e
-    says powers of 2|power of 2|exp2|base 2|2^s
+    says powers of 2|power of 2|exp2|base 2|2^s|2ˣ
     np.asarray(math.log2(math.e) / math.sqrt(q.shape[-1] → q.dtype.type(q.shape[-1]
     ]), q.dtype) → ] ** -0.5)
 queries_twice (plain), score: scores of queries with queries

@@ -406,7 +406,7 @@ softmax_minus_two (sdpa), normalize: softmax over the queries
     says over the queries|query axis; at=At(n_k=5); layout="nd"
     return scores(q, k).softmax(-2) @ v
 exp2_bare (tiles), exp: exp2 without log2 e
-    says powers of 2|power of 2|exp2|base 2|2^s
+    says powers of 2|power of 2|exp2|base 2|2^s|2ˣ
     s = scores(q, k)
     p = (s - s.amax(-1, keepdim=True)).exp2()
     return p @ v / p.sum(-1, keepdim=True)
