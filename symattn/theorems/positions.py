@@ -84,6 +84,7 @@ THEOREMS = of_file(
     {
         "": LETTERS,
         "rotary": ROTARY,
+        "rope-sections": positions(dict.fromkeys("qkxy", "f*2"), "mnuwts", {"R": rotation_matrix}),
         "rope-layouts": ROTARY.also(
             defined={"Π": lambda reader: _evens_then_odds(unit_vectors(reader)).mT},
             families={"R'": _rotation_of_halves},
