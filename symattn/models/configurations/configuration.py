@@ -28,6 +28,10 @@ class CannotTell(InputError):
     """Raised if neither the configuration nor its family's row determines the attention; the message says why."""
 
 
+# Fields that may be lists with an entry for each layer.
+_BY_LAYER = frozenset({"num_attention_heads", "num_key_value_heads", "head_dim"})
+
+
 @dataclass(frozen=True)
 class Configuration:
     """The contents of a configuration.
@@ -119,6 +123,29 @@ class Configuration:
         return replace(
             self, model_type=family, data=inner, where=f"{self.where}: {name}", given=original
         )
+
+    def of_layer(self, layer: int) -> Configuration:
+        """Return the configuration with the fields of one layer, counted from 0, in the place of those of the model.
+
+        They stand in ``per_layer_config``, or in lists with an entry for each layer, as numbers of heads do. Raises
+        ``InputError`` if a list is too short.
+        """
+        by_layer = self.data.get("per_layer_config") or {}
+        if not isinstance(by_layer, Mapping):
+            raise self.refusal("per_layer_config", by_layer, "an object with fields for layers")
+        # JSON has texts for names, objects of Transformers have numbers.
+        own = by_layer.get(layer, by_layer.get(str(layer))) or {}
+        if not isinstance(own, Mapping):
+            raise self.refusal(f"per_layer_config.{layer}", own, "an object of fields")
+        fields = {**self.data, **own}
+        for name in _BY_LAYER & fields.keys():
+            values = fields[name]
+            if isinstance(values, (list, tuple)):
+                if not 0 <= layer < len(values):
+                    wanted = f"a number, or a list of {layer + 1} numbers or more"
+                    raise self.refusal(name, values, wanted)
+                fields[name] = values[layer]
+        return self if fields == self.data else replace(self, data=fields)
 
     # -- checked values ------------------------------------------------------------------------------------------------
     def count(self, *names: str) -> int:
