@@ -324,3 +324,5 @@ def _yield_rotary_conventions(rotary: Rotary, end: str) -> Iterator[str]:
         yield f"keys have the positions {numbers}; the {end} query has that of the {end} key"
     else:
         yield f"{rotary.given} are given; without those of queries, the {end} query has that of the {end} key"
+    if rotary.sections:
+        yield f"positions have {len(rotary.sections)} rows, one for each section of the pairs"

@@ -144,6 +144,8 @@ def _shapes_of_spec_inputs(spec: Attention, names: frozenset[str]) -> dict[str, 
         _check_names_of_x(spec, names)
     else:
         _check_names_of_q(spec, names)
+    if spec.gates_projection and "w_o" not in names:
+        raise InputError("a gate after the output projection needs the tokens x and w_o")
     # Sorted, so that the error does not depend on the order of a set.
     for name in sorted({*required(spec), *(_CONDITIONS.keys() & names)}, key=_PLACES.__getitem__):
         if name not in names:
@@ -170,7 +172,10 @@ def shape(array: str, spec: Attention, names: Collection[str]) -> str:
 
 
 def _in_letters(array: str, spec: Attention, letters: dict[str, str]) -> str:
-    result = [_axis_in_spec_letters(axis, spec, letters) for axis in ARRAYS[array].shape.split()]
+    # Behind the output projection a gate has the columns of the output.
+    is_late_gate = array == "gate" and spec.gates_projection
+    axes = "… n_q d_out?" if is_late_gate else ARRAYS[array].shape
+    result = [_axis_in_spec_letters(axis, spec, letters) for axis in axes.split()]
     return " ".join(axis for axis in result if axis)
 
 
@@ -196,6 +201,9 @@ def _axis_in_spec_letters(axis: str, spec: Attention, letters: dict[str, str]) -
     if "*]" in axis:
         heads, letter = axis.removeprefix("[").split("*]")
         axis = f"{heads}*{letter}" if spec.qk_norm_over == "heads" else letter
+    # Positions have rows if the sections of a rotation read them.
+    if axis[0] == "{":
+        return axis.strip("{}") if getattr(spec.position, "sections", None) else ""
     # Axes of heads exist only if there are several.
     if axis[0] in "[(" and spec.heads == 1:
         return ""

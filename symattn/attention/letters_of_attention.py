@@ -25,7 +25,7 @@ def letter(typed: str, role: Role | None = None) -> Name:
 
 # Names of sizes in shapes, with their letter after = where the two differ.
 _SIZES = """n_q n_k n h g=h_kv d_k d_v d_model d_y=d_model d_out=d_model p d_s d_t l_a=ℓ_a f n_b n_d=n_δ n_r d_e l=ℓ
-    l_q=ℓ_q d_n d_r d_c"""
+    l_q=ℓ_q d_n d_r d_c s"""
 #: Letters of sizes by their names in shapes: ``g`` are the heads of keys and values; ``d_y`` and ``d_out`` are usually
 #: the width of the model.
 SIZES: dict[str, Node] = {
@@ -57,7 +57,8 @@ class Named:
 
     A shape names axes by letters: ``… [h] n_q d_k`` may have leading batch axes, and has a head axis if there are
     several heads; ``h*d_k`` are the columns of all heads, and ``[h*]d_k`` those where a norm is over all heads, else
-    those of one; ``n_k?`` may have the length 1. Inputs other than tokens and
+    those of one; ``{s}`` is the axis of the sections of a rotary position, if it has any; ``n_k?`` may have the length
+    1. Inputs other than tokens and
     their projections are ``needed`` by some specifications, or ``optional``, and refused by all others. The entries of
     an input that verifications draw are halves of the integers from ``drawn[0]`` to ``drawn[1]``.
     """
@@ -240,9 +241,9 @@ ARRAYS: dict[str, Named] = {
     "sin": Named("sin Θ", "Sines of the positions", "… n_k f", needed=_tables),
     "cos_q": Named("cos Θ_Q", "Cosines of the positions of queries", "… n_q f", optional=_tables),
     "sin_q": Named("sin Θ_Q", "Sines of the positions of queries", "… n_q f", optional=_tables),
-    "positions": Named("p", "Positions", "… n_k", holds="whole numbers", needed=_places),
+    "positions": Named("p", "Positions", "… {s} n_k", holds="whole numbers", needed=_places),
     "positions_q": Named(
-        "p_Q", "Positions of the queries", "… n_q", holds="whole numbers", optional=_places
+        "p_Q", "Positions of the queries", "… {s} n_q", holds="whole numbers", optional=_places
     ),
     "slopes": Named(
         "m", "Slopes", "h", needed=_condition_on_position_kind(Alibi, lambda p: p.slopes == "given")
@@ -315,6 +316,7 @@ ARRAYS: dict[str, Named] = {
     "lse": Named("L", "Logarithms of the sums", "… [h] n_q", "score"),
     "attended": Named("H", "Each head's output", "… [h] n_q d_v", "output"),
     "gated": Named("H_Γ", "Each head's output, gated", "… [h] n_q d_v", "output"),
+    "projected": Named("O_W", "Projected output", "… n_q d_out", "output"),
     "output": Named("O", "Output", "… n_q d_out", "output"),
 }
 

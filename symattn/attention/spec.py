@@ -90,9 +90,17 @@ class Attention(Fields, Described, Shown):
         return (self.heads,) if self.heads > 1 else ()
 
     @property
+    def gates_projection(self) -> bool:
+        """Return whether the output gate multiplies what the output projection gives."""
+        return self.output_gate and self.output_gate_place == "after"
+
+    @property
     def counts(self) -> dict[str, int]:
-        """The numbers of heads by their letters in shapes: of queries, of keys, and of q, k and v in one matrix."""
-        return {"h": self.heads, "g": self.key_heads, "p": self.heads + 2 * self.key_heads}
+        """The numbers of heads by their letters in shapes: of queries, of keys, and of q, k and v in one matrix; and of
+        the sections ``s`` of a rotary position, if it has any."""
+        heads = {"h": self.heads, "g": self.key_heads, "p": self.heads + 2 * self.key_heads}
+        sections = getattr(self.position, "sections", None)
+        return {**heads, "s": len(sections)} if sections else heads
 
     @property
     def capped(self) -> bool:
@@ -212,6 +220,9 @@ SENSELESS: dict[str, Callable[[Attention], bool]] = {
     ),
     "qk_norm_of='keys' belongs to qk_norm; hint: qk_norm_of='both'": lambda s: (
         s.qk_norm_of == "keys" and s.qk_norm is None
+    ),
+    "output_gate_place belongs to output_gate; hint: output_gate_place='before'": lambda s: (
+        s.output_gate_place == "after" and not s.output_gate
     ),
     "packed and latent exclude each other": lambda s: s.packed and s.latent is not None,
     "a latent is shared by all heads, and has no kv_heads; hint: kv_heads=None": (

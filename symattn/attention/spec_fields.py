@@ -193,7 +193,12 @@ class Fields:
     output_gate: bool = described(
         False,
         "multiply each head's output by σ(``gate``), an input with a number for each query and column, or for each "
-        "query, of each head; before the output projection",
+        "query, of each head, before the output projection",
+    )
+    output_gate_place: Literal["before", "after"] = described(
+        "before",
+        "whether the output gate comes ``before`` or ``after`` the output projection; after it ``gate`` has a number "
+        "for each query and column of the output, or for each query",
     )
     lse: bool = described(
         False, "return (output, L), where L is the logarithm of each row's divisor"

@@ -259,6 +259,12 @@ OF_MODELS: dict[str, NamedVariant] = {
     "output gate and sink": NamedVariant(
         "models", replace(_GATED_HEADS, sink="given"), f"{_QKV} sink gate"
     ),
+    "output gate after the projection": NamedVariant(
+        "models",
+        replace(_GATED_HEADS, output_gate_place="after"),
+        f"{_X} b_o gate",
+        {"d_out": 3},
+    ),
     "sink and window": NamedVariant(
         "models",
         Attention(heads=6, kv_heads=2, causal=True, window=3, sink="given"),
@@ -316,6 +322,29 @@ OF_MODELS: dict[str, NamedVariant] = {
             causal=True,
             position=replace(_FAR, scaling=ProportionalScaling(share=Fraction(1, 2))),
         ),
+    ),
+    "rotation by sections": NamedVariant(
+        "models",
+        Attention(
+            heads=2,
+            kv_heads=1,
+            causal=True,
+            position=Rotary(base=100, given="positions", sections=(1, 1)),
+        ),
+        f"{_QKV} positions",
+    ),
+    "norm and interleaved sections": NamedVariant(
+        "models",
+        Attention(
+            causal=True,
+            qk_norm="rms",
+            eps=0.25,
+            position=Rotary(
+                base=16, given="positions", sections=(2, 1, 1), section_order="interleaved"
+            ),
+        ),
+        f"{_QKV} g_q g_k positions positions_q",
+        {"d_k": 8, "d_s": 8},
     ),
     "latent with YaRN": NamedVariant(
         "models",

@@ -513,12 +513,23 @@ def leaves_range(run: Run, precision: Precision) -> np.ndarray:
 
 def projected(run: Run, precision: Precision, moved: Balls) -> tuple[Balls, Any]:
     """Return M |W_O| + g(h d_v + 2)((|H| + M)|W_O| + |b_O|), or M if there is no projection; and booleans: which
-    elements are sums that may exceed the range. M of gated outputs is that of ``_bound_of_gated_outputs``."""
-    step = run.output_step
+    elements are sums that may exceed the range. M of gated outputs is that of ``_bound_of_gated_outputs``, before the
+    projection or of its results."""
     gate = next((s for s in run.steps if "gate" in s.of), None)
-    if gate is not None:
-        moved = _bound_of_gated_outputs(run, precision, gate, moved)
-    if step is None or step is gate:
+    if gate is None:
+        return _bound_of_projection(run, precision, moved)
+    if not run.spec.gates_projection:
+        return _bound_of_projection(
+            run, precision, _bound_of_gated_outputs(run, precision, gate, moved)
+        )
+    result, too_large = _bound_of_projection(run, precision, moved)
+    return _bound_of_gated_outputs(run, precision, gate, result), too_large
+
+
+def _bound_of_projection(run: Run, precision: Precision, moved: Balls) -> tuple[Balls, Any]:
+    """Return M of the projected output from M of what is projected, and which sums may exceed the range."""
+    step = run.projection_step
+    if step is None:
         return moved, False
     sizes = {n: size(number(run.values[n])) for n in step.of}
     # what a variant may add
@@ -538,7 +549,10 @@ def projected(run: Run, precision: Precision, moved: Balls) -> tuple[Balls, Any]
 
 
 def _bound_of_gated_outputs(run: Run, precision: Precision, gate: Step, moved: Balls) -> Balls:
-    """Return M of H ⊙ σ(Γ) from that of H (step 8); a wrong step may multiply by up to |Γ| or 2."""
+    """Return M of H ⊙ σ(Γ) from that of H (step 8), or of the projected output in the place of H.
+
+    A wrong step may multiply by up to |Γ| or 2.
+    """
     opened = number(run.values["gate"])
     head = size(number(run.values[gate.of[0]]))
     share = size(gate.run(head * 0 + 1, opened))
@@ -557,8 +571,9 @@ def _bound_of_gated_outputs(run: Run, precision: Precision, gate: Step, moved: B
 
 def _output_from_other_arrays(run: Run, values: Values) -> Balls:
     """Run the output step, or a variant's replacement, on other arrays."""
-    step, change = run.output_step, run.variant.steps.get("output")
+    step = run.projection_step
     assert step is not None
+    change = run.variant.steps.get(step.name)
     return (
         change(run.spec, {**run.values, **values})
         if change

@@ -58,7 +58,7 @@ def extras(shapes: dict[str, tuple[int, ...]], rng: Random, spec: Attention) -> 
     """Draw the inputs of ``shapes`` that this module knows; queries align with the last keys, unless top-left."""
     result = {n: ENTRIES[n](shapes[n], rng) for n in ENTRIES if n in shapes}
     # The longest of these inputs covers all keys.
-    n_k = max((shapes[n][0] for n in _AT if n in shapes), default=0)
+    n_k = max((_count_tokens(n, shapes[n]) for n in _AT if n in shapes), default=0)
     top_left = spec.alignment == "top-left"
     # Positions rise by 1 or 2, so that places and positions differ.
     starts = rng.integers(0, 3) + np.cumsum(rng.integers(1, 3, n_k))
@@ -67,7 +67,7 @@ def extras(shapes: dict[str, tuple[int, ...]], rng: Random, spec: Attention) -> 
     for name in _AT:
         if name not in shapes:
             continue
-        n = shapes[name][0]
+        n = _count_tokens(name, shapes[name])
         # Queries stand at the last places of the keys, unless alignment is top-left.
         from_start = top_left or not name.endswith("_q")
         rows = slice(0, n) if from_start else slice(n_k - n, n_k)
@@ -75,12 +75,27 @@ def extras(shapes: dict[str, tuple[int, ...]], rng: Random, spec: Attention) -> 
             result[name] = labels[rows]
         elif name.startswith("positions"):
             result[name] = starts[rows]
+            # Rows of sections differ: each later one moves tokens together, as the patches of an image.
+            if len(shapes[name]) > 1:
+                result[name] = _rows_of_sections(starts, shapes[name][0])[:, rows]
         else:
             f = shapes[name][1]
             frequencies = 10000.0 ** (-np.arange(f) / f)
             angles = np.arange(n_k)[rows, None] * frequencies
             result[name] = np.cos(angles) if name.startswith("cos") else np.sin(angles)
     return result
+
+
+def _count_tokens(name: str, shape: tuple[int, ...]) -> int:
+    """Return the number of tokens of an input that depends on positions, which with sections have several rows."""
+    return shape[-1] if name.startswith("positions") else shape[0]
+
+
+def _rows_of_sections(starts: Array, rows: int) -> Array:
+    """Return positions (s, n): the first row rises, and each later one also by places of its own, in turn."""
+    n = len(starts)
+    offsets = np.arange(n) * (1 + np.arange(rows)[:, None]) % (2 + np.arange(rows)[:, None])
+    return np.asarray(starts + np.where(np.arange(rows)[:, None] > 0, offsets, 0))
 
 
 def open_rows(spec: Attention, n_q: int, n_k: int, inputs: Mapping[str, Array]) -> bool:

@@ -178,6 +178,14 @@ class Run:
         return self.steps[-1] if "attended" in self.values else None
 
     @property
+    def projection_step(self) -> Step | None:
+        """The step that joins the heads and projects them, if there is one; a gate may come after it."""
+        last = self.output_step
+        if last is None or "gate" not in last.of:
+            return last
+        return self.steps[-2] if self.spec.gates_projection else None
+
+    @property
     def merges_heads(self) -> bool:
         """Return whether the output has the heads side by side, or summed by a projection."""
         return self.output_step is not None and self.spec.heads > 1 and "x" in self.inputs

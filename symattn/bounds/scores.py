@@ -22,7 +22,7 @@ A score becomes what the softmax receives in up to four steps, each with an erro
       computed have the angles p ω_l in float32 or better, with roundoff w: ω_l = θ^(−x), x = 2l/r, as a power, its
       reciprocal, or e^(−x log θ), is off by the part (3 x log θ + 8) w + 2ε_w of it, the product with p by one
       rounding more; a scaling of the frequencies may make twelve times that of it and adds 64 w; cosine and sine have
-      the error ε_w, and are stored: E = p ω_l ρ_l + ε_w + g(3).
+      the error ε_w, and are stored: E = p ω_l ρ_l + ε_w + g(3). With sections, p is that of the row of pair l.
 3. Other scores. Additive ones: that of ``rounded``, and (ε + 6u) Σ|v_s|, since tanh x may be computed as 2σ(2x) − 1.
    Distances: g(2d + K + 6) Σ(|q| + |k|)²/2 holds those computed as q·k − (‖q‖² + ‖k‖²)/2, with or without ‖q‖².
 4. Afterwards. A cap moves no score farther; its quotient, tanh and product cost g(4)(|s| + τ) and
@@ -56,7 +56,11 @@ from symattn.arrays.precision import Precision
 from symattn.arrays.rounded import rounded
 from symattn.attention.flow import Step
 from symattn.attention.positions.position_fields import Alibi, Rotary
-from symattn.attention.positions.rotary import inverse_frequencies
+from symattn.attention.positions.rotary import (
+    inverse_frequencies,
+    positions_of_pairs,
+    rows_of_pairs,
+)
 from symattn.bounds.arithmetic import Balls, extents, g, largest_row, number, size, upper
 from symattn.bounds.reference import (
     Run,
@@ -79,7 +83,7 @@ _PROVED = """
     w_q w_k w_v b_q b_k b_v cos sin cos_q sin_q slopes q k v c_q c_kv k_r q_n q_r k_n q_absorbed q_joined k_joined
     v_absorbed q_normed k_normed v_normed q_rotated k_rotated q_r_rotated k_r_rotated q_cut k_cut k_shared v_shared
     r_k p_k p_q scores positioned scaled tau tempered capped biased masked weights dropped lse attended
-    attended_latents gated output
+    attended_latents gated projected output
 """
 _STEPS = frozenset(_PROVED.split())
 # Steps that only move, join or repeat entries: sizes and errors pass through unchanged.
@@ -329,8 +333,13 @@ class _Scores:
             return np.broadcast_to(roundings * w, extents(cos))
         eps = 2 * self.precision.exp_ulps * w
         omega, rho, magnitude = _frequencies_and_their_errors(rotary, n, f, w, eps)
+        # With sections, each pair of columns has the position of its own row.
+        each = places[..., None]
+        if rotary.sections:
+            rows = rows_of_pairs(rotary.sections, rotary.section_order)
+            each = positions_of_pairs(places, rows)
         # Enlarged for the roundings of this line in float64.
-        of_frequencies = np.abs(places)[..., None] * omega * rho
+        of_frequencies = np.abs(each) * omega * rho
         of_angles = of_frequencies + eps + 8 * w
         return np.asarray(of_angles * magnitude * (1 + 2.0**-20))
 

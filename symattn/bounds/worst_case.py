@@ -93,7 +93,8 @@ factors (1 + δ)^{±1} is within g(n) of 1. n counts the keys, n_i those that th
    above, which then bound |y − o'|, o' being the output without these keys. They weigh less than nη/e in all, so that
    |o − o'| ≤ nη max |v_j − v_k|, which is added to M. If β* > 1, nothing is said.
 8. A gate multiplies the heads' outputs H by σ(Γ), which is off by σ' = ε + 6u, as (1 + tanh(Γ/2))/2 may be taken; H,
-   σ and the product are stored: M becomes σ M + σ'(|H| + M) + g(3)(σ + σ')(|H| + M), and 4η(1 + |H| + M).
+   σ and the product are stored: M becomes σ M + σ'(|H| + M) + g(3)(σ + σ')(|H| + M), and 4η(1 + |H| + M). One behind
+   the output projection multiplies what that gives: the same, with its result and the M of it in the place of H and M.
    An output projection is linear in the heads' outputs: M |W_O| + g(h d_v + 2)((|H| + M)|W_O| + |b_O|). The output is
    rounded once: allowed = M + g(1)(|o| + M) + η.                                                                    ∎
 

@@ -98,7 +98,10 @@ def _draw_entries_of_variant(
 ) -> np.ndarray:
     kind = holds(name, variant.spec)
     if kind == "whole numbers":
-        return np.arange(size[-1]) * 2 // size[-1]
+        halves = np.arange(size[-1]) * 2 // size[-1]
+        # Rows of a rotation by sections differ, or all of them would be one.
+        rows = np.arange(size[0])[:, None] * np.arange(size[-1])
+        return halves if len(size) == 1 else halves + rows
     if kind == "booleans":
         allowed = rng.random(size) < 0.6
         allowed[..., 0] = True
@@ -163,7 +166,7 @@ def shapes_in_letters(variant: NamedVariant) -> dict[str, str]:
     spec = variant.spec
     h, g = spec.heads, spec.key_heads
     grouped = f"{g}*{h // g}" if 1 < g < h else str(h)
-    written = {"h": grouped, "g": str(g), "p": str(h + 2 * g)}
+    written = {**{n: str(count) for n, count in spec.counts.items()}, "h": grouped}
     if spec.causal or spec.position is not None:
         written["n_k"] = (
             "n_q+later" if spec.alignment == "top-left" else f"{spec.prefix or 'cached'}+n_q"

@@ -283,6 +283,8 @@ _MASKS: Mapping[Layout, tuple[str, ...]] = {
     **dict.fromkeys(("bhnd", "bnhd", "nbhd", "bnc", "nbc"), ("b1qk", "bqk", "bhqk", "qk", "11qk")),
 }
 _PER_HEAD = ("1hqk", "hqk")  # besides bhqk
+# Positions with an axis of sections: before that of batches, as in Transformers, or behind it.
+_OF_SECTIONS = ("sbk", "bsk")
 #: Forms of a mask of padding, with and without an axis of batches.
 _KEEPS = {"b": ("bk", "b11k", "b1k", "b1qk", "bqk", "k"), "": ("", "qk")}
 #: Forms of lengths, with and without an axis of batches.
@@ -316,6 +318,8 @@ def _forms_of(a: Argument, layout: Layout, request: Request) -> tuple[str, ...]:
     if a.input in ("bias", "drop"):
         # Without several heads, a bias or a mask of dropout has no axis of batches.
         return tuple(f for f in _MASKS[layout] if f[:1] != "b")
+    if a.input in ("positions", "positions_q") and request.spec.position.sections:
+        return ("", *_OF_SECTIONS) if batch else ("",)
     if a.input in ("doc", "doc_q", "doc_k", "positions", "positions_q") and not a.form:
         return ("", "bk") if batch else ("",)
     if a.input in ("cos", "sin", "cos_q", "sin_q"):
@@ -393,6 +397,8 @@ def argument(a: Argument, how: Convention, inputs: Inputs) -> Tensor:
         return _OTHERS[a.form](value)
     source, axes = ("q", AXES[how.layout]) if "q" in inputs else ("x", 3)
     shape = np.shape(inputs[source])  # its axes before those of tokens: b, or b and h
+    if a.form in _OF_SECTIONS:
+        return _with_axis_of_sections(value, a.form, shape[0] if len(shape) == axes else 1)
     return _with_axes(value, a, (1,) * (axes - len(shape)) + shape[:-2], lengths(inputs))
 
 
@@ -460,6 +466,13 @@ def _with_axes(
     for axis, letter in reversed(tuple(enumerate(_LETTERS))):
         whole = whole if letter in a.form else np.take(whole, 0, axis=axis)
     return whole.reshape(tuple(1 if c == "1" else sizes[c] for c in a.form))
+
+
+def _with_axis_of_sections(value: Tensor, form: str, batch: int) -> Tensor:
+    """Return positions (s, n), or (b, s, n), with an axis of batches behind or before that of sections."""
+    whole = value if value.ndim == 3 else value[None]
+    whole = np.broadcast_to(whole, (batch, *whole.shape[1:]))
+    return np.moveaxis(whole, 0, form.index("b"))
 
 
 def numbers_of_documents(*labels: Tensor) -> Tensor:

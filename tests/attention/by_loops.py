@@ -64,13 +64,16 @@ def attention(spec: Attention, given: Given) -> dict[str, Any]:
         outputs.append([mixed(spec, one, weights, v[g], i) for i, (weights, _, _) in enumerate(rows)])
         sums.append([total for _, total, _ in rows])
         scores += chain.from_iterable(seen for _, _, seen in rows)
-    if spec.output_gate:
+    late = spec.output_gate_place == "after"
+    if spec.output_gate and not late:
         gates = given["gate"] if spec.heads > 1 else [given["gate"]]
         outputs = [[gated(*rows) for rows in zip(*pair, strict=True)] for pair in zip(outputs, gates, strict=True)]
     if spec.heads > 1 and "x" in given:
         outputs = [[list(chain.from_iterable(head[i] for head in outputs)) for i in range(n_q)]]
     if "w_o" in given:
         outputs = [times(x, given["w_o"], given.get("b_o")) for x in outputs]
+    if spec.output_gate and late:
+        outputs = [[gated(row, gate) for row, gate in zip(outputs[0], given["gate"], strict=True)]]
     lse = sums if spec.heads > 1 else sums[0]
     return {"output": outputs if len(outputs) > 1 else outputs[0], "lse": lse, "scores": scores}
 

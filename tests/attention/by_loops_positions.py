@@ -63,11 +63,27 @@ def angles(spec: Attention, given: Any, n_q: int, n_k: int, columns: tuple[int, 
         if "cos_q" in given:
             return _joined(given["cos_q"], given["sin_q"]), keys
         return _of_queries(spec, keys, n_q), keys
-    places = given["positions"] if asked.given else [asked.start + j for j in range(n_k)]
+    places = _tokens(asked, given["positions"]) if asked.given else [asked.start + j for j in range(n_k)]
     keys = [_turns(asked, p, columns[1], n_k) for p in places]
     if "positions_q" in given:
-        return [_turns(asked, p, columns[1], n_k) for p in given["positions_q"]], keys
+        return [_turns(asked, p, columns[1], n_k) for p in _tokens(asked, given["positions_q"])], keys
     return _of_queries(spec, keys, n_q), keys
+
+
+def _tokens(asked: Any, places: Any) -> Any:
+    """The position of each token; with sections, one a row."""
+    return list(zip(*places, strict=True)) if asked.sections else places
+
+
+def _row(asked: Any, pair: int) -> int:
+    """The row of a pair: the section that it lies in, or the next of all in turn as long as that has pairs left."""
+    if asked.section_order == "blocks":
+        row = 0
+        while pair >= sum(asked.sections[: row + 1]):
+            row += 1
+        return row
+    turn, row = divmod(pair, len(asked.sections))
+    return row if turn < asked.sections[row] else 0
 
 
 def _joined(cos: Any, sin: Any) -> Any:
@@ -79,13 +95,17 @@ def _of_queries(spec: Attention, keys: Any, n_q: int) -> Any:
     return [keys[late + i] for i in range(n_q)]
 
 
-def _turns(asked: Any, place: int, columns: int, n_k: int) -> list[Any]:
+def _turns(asked: Any, place: Any, columns: int, n_k: int) -> list[Any]:
     if asked.triples:
         return [(mpmath.mpc(a, b) / c) ** place for a, b, c in asked.triples]
     width = asked.width or columns
     magnitude = _magnitude(asked.scaling)
     return [
-        magnitude * mpmath.expj(place * _frequency(asked, pair, width, n_k + asked.start)) for pair in range(width // 2)
+        magnitude
+        * mpmath.expj(
+            (place[_row(asked, pair)] if asked.sections else place) * _frequency(asked, pair, width, n_k + asked.start)
+        )
+        for pair in range(width // 2)
     ]
 
 

@@ -21,7 +21,8 @@ from symattn.proof.prover import prove
 from symattn.proof.statement import Declared, Letters
 from tests.attention import by_loops
 
-PLAIN = ("mask", "keep", "doc", "doc_q", "doc_k", "drop")  # inputs that are no numbers to compute with
+#: Inputs that are no numbers to compute with.
+PLAIN = ("mask", "keep", "doc", "doc_q", "doc_k", "drop", "positions", "positions_q")
 #: How many axes an input has beside those of batches, and of heads, which stand before them. Others have no batch.
 OWN = dict.fromkeys(("keep", "doc", "doc_q", "doc_k"), 1) | dict.fromkeys(("mask", "bias", "drop"), 2)
 OWN |= dict.fromkeys("qkvxy", 2) | dict.fromkeys(("cos", "sin", "cos_q", "sin_q"), 2)

@@ -113,7 +113,7 @@ class Maker:
     # -- lengths, queries, keys, values --
     def _lengths(self) -> None:
         spec, rng = self.spec, self.rng
-        tokens = bool(spec.packed or spec.latent) or self.chance()
+        tokens = bool(spec.packed or spec.latent or spec.gates_projection) or self.chance()
         self.x = tokens
         self.y = tokens and self.chance(0.4)
         self.free = tokens and not (spec.packed or spec.latent) and self.h == 1 and self.chance(0.4)
@@ -185,7 +185,7 @@ class Maker:
                 self.add(f"w_{role}", (source, width))
                 self._maybe(f"b_{role}", (width,))
         d_out = self.few()
-        if self.chance(0.6):
+        if self.spec.gates_projection or self.chance(0.6):
             self.add("w_o", (h * self.d_v, d_out))
             self._maybe("b_o", (d_out,))
             self.case.sizes["d_out"] = d_out
@@ -268,7 +268,10 @@ class Maker:
             self._maybe("g_v", (self.d_v,))
 
     def _gate(self) -> None:
-        if self.spec.output_gate:
+        if self.spec.gates_projection:
+            columns = self.case.sizes["d_out"] if self.chance(0.7) else 1
+            self.add("gate", (self.n_q, columns), self.part(self.case.batch, whole=True))
+        elif self.spec.output_gate:
             own = (self.n_q, self.d_v if self.chance(0.7) else 1)
             self.add("gate", (self.h, *own) if self.h > 1 else own, self.part(self.over, whole=True))
 
@@ -314,7 +317,8 @@ class Maker:
                 self.add(f"cos{letter}", (n, f), self.part(self.over))
                 self.add(f"sin{letter}", (n, f), self.part(self.over))
             else:
-                self.add(f"positions{letter}", (n,), self.part(self.over), "positions")
+                rows = () if asked.sections is None else (len(asked.sections),)
+                self.add(f"positions{letter}", (*rows, n), self.part(self.over), "positions")
 
 
 def case_of(spec: Attention, rng: Random) -> Case:
@@ -363,6 +367,7 @@ def fields(rng: Random) -> dict[str, Any]:
         "fully_masked": ("nan", "error"),
         "dropout": (0.25, Fraction(1, 3)),
         "output_gate": (True,),
+        "output_gate_place": ("after",),
         "lse": (True,),
     }
     often = {"causal": 0.45, "position": 0.5, "mask": 0.2, "heads": 1.0, "eps": 0.05, "lse": 0.25}
@@ -392,6 +397,10 @@ def _rotary(rng: Random) -> Rotary:
         return Rotary(given="tables", layout=layout)
     width = rng.choice((None, 2, 4))
     if kind == "positions":
+        sections = rng.choice((None, (1, 1), (2, 1, 1)))
+        if sections is not None:
+            order: Any = rng.choice(("blocks", "interleaved"))
+            return Rotary(given="positions", layout=layout, base=100, sections=sections, section_order=order)
         return Rotary(given="positions", layout=layout, width=width, base=100)
     scaling = rng.choice((None, *_SCALINGS))
     return Rotary(

@@ -114,9 +114,7 @@ class VariantRow(Row):
         if isinstance(spec.position, Rotary):
             assert given.places is not None
             q = self._rotated(q, given.place)
-            keys = np.array(
-                [self._rotated(x, int(p), j) for j, (x, p) in enumerate(zip(keys, given.places, strict=True))]
-            )
+            keys = np.array([self._rotated(x, p, j) for j, (x, p) in enumerate(zip(keys, given.places, strict=True))])
         found = self._products(q, keys) if first else super().scores(q, keys)
         found = [self._after(s, j) for j, s in enumerate(found)]
         return found if given.sink is None else [*found, self.fl(given.sink, len(found))]

@@ -179,6 +179,33 @@ def gate_after(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array, gate: A
     return (side_by_side(heads) @ w_o) * sigmoid(side_by_side(gate))
 
 
+AFTER = Attention(heads=2, output_gate=True, output_gate_place="after")
+
+
+def heads_of_tokens(x: Array, w_q: Array, w_k: Array, w_v: Array) -> Array:
+    return side_by_side(attended(projected(x, w_q), projected(x, w_k), projected(x, w_v)))
+
+
+def gated_output(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array, b_o: Array, gate: Array) -> Array:
+    return (heads_of_tokens(x, w_q, w_k, w_v) @ w_o + b_o) * sigmoid(gate)
+
+
+def gated_early(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array, b_o: Array, gate: Array) -> Array:
+    heads = heads_of_tokens(x, w_q, w_k, w_v)
+    # Where the heads are as wide as the output.
+    if heads.shape[-1] != gate.shape[-1]:
+        return gated_output(x, w_q, w_k, w_v, w_o, b_o, gate)
+    return (heads * sigmoid(gate)) @ w_o + b_o
+
+
+def biased_late(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array, b_o: Array, gate: Array) -> Array:
+    return (heads_of_tokens(x, w_q, w_k, w_v) @ w_o) * sigmoid(gate) + b_o
+
+
+def output_not_gated(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array, b_o: Array, gate: Array) -> Array:
+    return heads_of_tokens(x, w_q, w_k, w_v) @ w_o + b_o
+
+
 PLACES = Attention(heads=2, causal=True, temperature=0.5, temperature_rate=3)
 LOGARITHM = Attention(temperature="log", temperature_rate=4)
 
@@ -232,7 +259,7 @@ def log_n_below_one(q: Array, k: Array, v: Array) -> Array:
 
 
 RIGHT = [(late, LATE), (values, VALUES), (values_with_reciprocal, VALUES), (gated, GATED), (gated_by_tanh, GATED),
-         (gated_tokens, OF_TOKENS), (tempered, PLACES), (log_n, LOGARITHM)]  # fmt: skip
+         (gated_tokens, OF_TOKENS), (gated_output, AFTER), (tempered, PLACES), (log_n, LOGARITHM)]  # fmt: skip
 WRONG: list[tuple[Callable[..., Array], Attention, str]] = [
     (late_before, LATE, "queries and keys are normalised before the rotation, not after"),
     (late_without_eps, LATE, "ε is left out"),
@@ -252,6 +279,9 @@ WRONG: list[tuple[Callable[..., Array], Attention, str]] = [
     (gate_silu, GATED, "the output gate is g σ(g) (SiLU), not σ(g)"),
     (gate_of_values, GATED, "the output gate multiplies the values, not the output"),
     (gate_after, OF_TOKENS, "the output gate comes after the output projection, not before"),
+    (gated_early, AFTER, "the output gate comes before the output projection, not after"),
+    (biased_late, AFTER, "the bias of the output is added after the output gate"),
+    (output_not_gated, AFTER, "the output gate is left out"),
     (values_centred, VALUES, "in the norm of the values: the mean is subtracted (as in LayerNorm)"),
 ]
 

@@ -21,7 +21,7 @@ def _looks_ahead(spec: Attention) -> bool:
 
 
 #: Names of sizes for errors about an array that does not have them.
-WORDS = {"n_b": "of buckets", "n_d": "of distances"}
+WORDS = {"n_b": "of buckets", "n_d": "of distances", "s": "of rows of positions"}
 # Positions with terms q · a by distance, which need dot products of whole queries.
 RELATIVE = (position_fields.Shaw, position_fields.TransformerXL, position_fields.Disentangled)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from symattn.attention.constants import Number
-from symattn.attention.fields import Described, check, finite, refusal
+from symattn.attention.fields import Described, check, finite, refusal, whole
 from symattn.attention.positions.relative import deberta_starts, t5_starts
 from symattn.attention.positions.rotary_fields import Scaling
 from symattn.document.errors import InputError
@@ -30,12 +30,19 @@ class Rotary(Described):
     given         None: the keys are at start, start + 1, …; ``positions``: inputs ``positions``, whole numbers, and
                   ``positions_q``; ``tables``: inputs ``cos``, ``sin`` and ``cos_q``, ``sin_q``. Without those of the
                   queries, the queries stand at the end of the keys
+    sections      positions with a row for each section, such as time, height and width (M-RoPE): how many pairs of
+                  columns are rotated by each row; the width is twice their sum
+    section_order ``blocks``: the first pairs by the first row, the next ones by the next; ``interleaved``: pair l by
+                  row l mod m of m rows, while its section lasts, and the pairs that remain by the first row
 
-    Source: Su et al., RoFormer (2021), §3.2.
+    Sources: Su et al., RoFormer (2021), §3.2; sections in blocks: Wang et al., Qwen2-VL (2024), §2.1; interleaved:
+    Bai et al., Qwen3-VL Technical Report (2025).
 
     >>> from symattn import Attention
     >>> Attention(causal=True, position=Rotary(base=500000, layout="interleaved")).position.base
     500000
+    >>> Rotary(given="positions", sections=(16, 24, 24)).width
+    128
     """
 
     base: Number = 10000
@@ -45,6 +52,8 @@ class Rotary(Described):
     triples: tuple[tuple[int, int, int], ...] | None = None
     start: int = 0
     given: Literal["positions", "tables"] | None = None
+    sections: tuple[int, ...] | None = None
+    section_order: Literal["blocks", "interleaved"] = "blocks"
 
     def __post_init__(self) -> None:
         if not finite(self.base) or self.base <= 1:
@@ -63,6 +72,7 @@ class Rotary(Described):
         if isinstance(self.start, bool) or not isinstance(self.start, int):
             raise refusal(self, "start", "be an integer")
         self._check_triples()
+        self._check_sections()
         self._check_together()
 
     @property
@@ -84,6 +94,30 @@ class Rotary(Described):
         if self.width is not None and self.width != 2 * len(self.triples):
             raise InputError(
                 f"Rotary: {len(self.triples)} triples turn {2 * len(self.triples)} columns, not {self.width}"
+            )
+
+    def _check_sections(self) -> None:
+        sections = self.sections
+        if sections is None:
+            return
+        if (
+            not isinstance(sections, tuple)
+            or len(sections) < 2
+            or not all(whole(pairs, 1) for pairs in sections)
+        ):
+            raise refusal(self, "sections", "be a tuple of two or more integers of at least 1")
+        width = 2 * sum(sections)
+        if self.width not in (None, width):
+            raise InputError(
+                f"Rotary: sections of {sections} pairs turn {width} columns, not {self.width}"
+            )
+        # A frozen field: the sections determine the width.
+        object.__setattr__(self, "width", width)
+        # Later rows have places in turn, and the first row has all others.
+        last_pairs = [row + len(sections) * (pairs - 1) for row, pairs in enumerate(sections)]
+        if self.section_order == "interleaved" and max(last_pairs[1:]) >= sum(sections):
+            raise InputError(
+                f"Rotary: sections of {sections} pairs cannot be interleaved; hint: a larger first one"
             )
 
     def _check_together(self) -> None:
@@ -109,6 +143,14 @@ class Rotary(Described):
             (
                 tables and self.width is not None,
                 "given tables are as wide as they are; hint: width=None",
+            ),
+            (
+                self.sections is not None and self.given != "positions",
+                "sections turn by rows of positions; hint: given='positions'",
+            ),
+            (
+                self.sections is None and self.section_order != "blocks",
+                "section_order belongs to sections; hint: sections=(16, 24, 24)",
             ),
             (
                 self.given == "positions" and self.scaling is not None and self.scaling.by_length,

@@ -82,6 +82,40 @@ def angles(positions: object, frequencies: Array) -> Array:
     return namespace_of(frequencies).astype(positions, frequencies.dtype)[..., None] * frequencies
 
 
+def rows_of_pairs(sections: Sequence[int], order: str = "blocks") -> tuple[int, ...]:
+    """Return the row of the positions, from 0 on, by which each pair of columns turns.
+
+    ``blocks``: row 0 for the first ``sections[0]`` pairs, then row 1, …; ``interleaved``: pair l by row l mod m of m
+    rows, while l < m ``sections[l mod m]``, and the pairs that remain by row 0. Sources: Wang et al., Qwen2-VL (2024),
+    §2.1, and Bai et al., Qwen3-VL (2025), with their code in Hugging Face Transformers.
+
+    >>> rows_of_pairs((2, 3, 3))
+    (0, 0, 1, 1, 1, 2, 2, 2)
+    >>> rows_of_pairs((4, 2, 2), "interleaved")
+    (0, 1, 2, 0, 1, 2, 0, 0)
+    """
+    if order == "blocks":
+        return tuple(row for row, pairs in enumerate(sections) for _ in range(pairs))
+    m = len(sections)
+    in_turn = ((pair, pair % m) for pair in range(sum(sections)))
+    return tuple(row if pair < m * sections[row] else 0 for pair, row in in_turn)
+
+
+def positions_of_pairs(positions: Any, rows: Sequence[int]) -> Any:
+    """Return the position of each pair of columns, that of its row. Shapes: (…, m, n), f rows → (…, n, f)."""
+    xp = namespace_of(positions)
+    return xp.stack([positions[..., row, :] for row in rows], axis=-1)
+
+
+def angles_by_sections(positions: Any, frequencies: Array, rows: Sequence[int]) -> Array:
+    """p_r ω_l, r the row of pair l. Shapes: positions (…, m, n), frequencies (f,), f rows → (…, n, f).
+
+    With equal rows these are ``angles``. Source: Wang et al., Qwen2-VL (2024), §2.1.
+    """
+    each = positions_of_pairs(positions, rows)
+    return namespace_of(frequencies).astype(each, frequencies.dtype) * frequencies
+
+
 def tables(positions: object, frequencies: Array) -> Tables:
     """(cos, sin) of the angles p ω_l. Shapes: positions (…, n), frequencies (f,) → twice (…, n, f)."""
     xp = namespace_of(frequencies)

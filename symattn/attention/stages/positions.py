@@ -93,7 +93,8 @@ def _add_rotary_table_steps(flow: Flow, rope: Rotary, role: str, letter: str) ->
     if rope.given == "tables" or (letter and positions not in flow.given):
         return
     names = (role, positions) if positions in flow.given else (role,)
-    place = "1[i]" if len(names) > 1 else "{i − 1 + @start}" if rope.start else "{i − 1}"
+    given_place = "1[σ,i]" if rope.sections else "1[i]"
+    place = given_place if len(names) > 1 else "{i − 1 + @start}" if rope.start else "{i − 1}"
     angle = "θ" if rope.triples else "ω"
     numbers = rope.scaling.numbers if rope.scaling else {}
     values: dict[str, Like] = {"start": rope.start, "base": Fraction(rope.base), **numbers}
@@ -113,10 +114,19 @@ def _add_rotary_table_steps(flow: Flow, rope: Rotary, role: str, letter: str) ->
 
 
 def _of_frequencies(rope: Rotary, function: str) -> str:
-    if rope.scaling is None:
-        return "$ω_ℓ = @base^{−2 ℓ/r}$"
-    words = f"$φ_ℓ = @base^{{−2 ℓ/r}}$, and $ω_ℓ$ = {rope.scaling.words}"
-    return words if function == "cos" else "of the same angles"
+    words = "$ω_ℓ = @base^{−2 ℓ/r}$"
+    if rope.scaling is not None:
+        words = f"$φ_ℓ = @base^{{−2 ℓ/r}}$, and $ω_ℓ$ = {rope.scaling.words}"
+    if rope.sections:
+        words += f"; $p$ is in the row σ of the section of each pair: {_rows_in_words(rope)}"
+    several = rope.scaling is not None or rope.sections
+    return "of the same angles" if function == "sin" and several else words
+
+
+def _rows_in_words(rope: Rotary) -> str:
+    """Return the row of the positions of each pair, in order and from 1 on: 1 twice, 2 three times."""
+    rows = rotary.rows_of_pairs(rope.sections or (), rope.section_order)
+    return ", ".join(str(row + 1) for row in rows)
 
 
 def _of_triples(rope: Rotary, function: str) -> str:
@@ -147,6 +157,14 @@ def _float_rotary_angles(rope: Rotary, n: int, width: int, dtype: Any) -> Any:
     )
 
 
+def _angles_at(rope: Rotary, positions: Any, frequencies: Any) -> Any:
+    """Return the angle of each position and pair; with sections, of the position in the row of the pair."""
+    if rope.sections is None:
+        return rotary.angles(positions, frequencies)
+    rows = rotary.rows_of_pairs(rope.sections, rope.section_order)
+    return rotary.angles_by_sections(positions, frequencies, rows)
+
+
 def _rotary_table_for_rows(
     rope: Rotary, index: int, x: Array, positions: np.ndarray | None = None
 ) -> Any:
@@ -163,8 +181,8 @@ def _rotary_table_for_rows(
                 # Equal float angles identify the same stand-in in code and specification.
                 angles = _float_rotary_angles(rope, int(n), int(width), np.dtype(np.float64))
             else:
-                angles = rotary.angles(
-                    positions, _scaled_rotary_frequencies(rope, n, width, np.zeros(()))
+                angles = _angles_at(
+                    rope, positions, _scaled_rotary_frequencies(rope, n, width, np.zeros(()))
                 )
             result = stand_ins(("cos", "sin")[index], angles)
         # Each enclosed cosine comes from Arb, so short tables are joined by the addition formulas.
@@ -178,7 +196,7 @@ def _rotary_table_for_rows(
             # Positions are counted from ``start``, as in a cache that has tokens before these.
             places = xp.arange(n) + rope.start if positions is None else positions
             result = (xp.cos, xp.sin)[index](
-                rotary.angles(places, _scaled_rotary_frequencies(rope, n, width, like))
+                _angles_at(rope, places, _scaled_rotary_frequencies(rope, n, width, like))
             )
         return result if rope.scaling is None else result * rope.scaling.magnitude(like)
 

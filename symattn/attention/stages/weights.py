@@ -567,7 +567,7 @@ def closing(flow: Flow) -> None:
             reason=reason,
             entries=typed,
         )
-    if spec.output_gate:
+    if spec.output_gate and not spec.gates_projection:
         _add_gate_step(flow, "gated" if merge or "w_o" in flow.given else "output")
     if merge or "w_o" in flow.given or (absorbed and not spec.output_gate):
         names = [n for n in ("w_o", "b_o") if n in flow.given]
@@ -575,20 +575,23 @@ def closing(flow: Flow) -> None:
         written = ("concat(@0)" if merge else "@0") + "".join((" @1", " + @2")[: len(names)])
         typed = _merged_entries(spec.heads > 1, names)
         flow.add(
-            "output",
+            "projected" if spec.gates_projection else "output",
             partial(_merge_heads_and_project, merge),
             written,
             ("output", *names),
+            role="output",
             reason=reason,
             entries=typed,
         )
+    if spec.gates_projection:
+        _add_gate_step(flow, "output")
 
 
 def _add_gate_step(flow: Flow, name: str) -> None:
-    """Multiply each head's output by the sigmoid of the gate.
+    """Multiply each head's output, or the projected output, by the sigmoid of the gate.
 
-    Source: Qiu et al., Gated Attention for Large Language Models (2025), §2.2: a gate after the weighted values, for
-    each element or each head; Qwen3-Next (2025), for each element.
+    Source: Qiu et al., Gated Attention for Large Language Models (2025), §2.2: a gate after the weighted values (G1),
+    for each element or each head, or after the output projection (G5); Qwen3-Next (2025), for each element of a head.
     """
 
     def run(h: Array, gate: Array) -> Array:

@@ -13,7 +13,7 @@ from symattn.arrays.special import FORBIDDEN
 from symattn.attention.codec.field_values import field_of
 from symattn.attention.inputs import OPTIONAL, holds, lengths, needed, same_letters
 from symattn.attention.inputs import factors as factors_of
-from symattn.attention.positions.checks import known_sizes
+from symattn.attention.positions.checks import known_sizes, least_width
 from symattn.attention.positions.position_fields import Disentangled, Rotary
 from symattn.attention.spec import Attention
 from symattn.derivations.attention import FLAGS, SIZES
@@ -120,6 +120,10 @@ class DerivationRequest:
             values: np.ndarray = (numbered % 5 != 3).reshape(shape)
             return values
         places = np.arange(shape[-1])
+        # Rows of sections differ, or a wrong row would not show.
+        if name.startswith("positions") and len(shape) > 1:
+            rows: np.ndarray = places + places * np.arange(shape[0])[:, None] % 3
+            return rows
         # The first two thirds of the tokens are one document.
         return places if name.startswith("positions") else places * 3 // (2 * shape[-1])
 
@@ -247,7 +251,8 @@ def _choose_size_lengths(
     """Return the length of every letter of a size."""
     rotated = isinstance(spec.position, Rotary)
     d_r = 2 if rotated else 1
-    d_k = request.get("dk") or (d_r + 1 if spec.latent else 2)
+    least = least_width(spec, 2) if rotated else 2
+    d_k = request.get("dk") or (d_r + 1 if spec.latent else least)
     n_q = request.get("tokens", 3)
     n_k = request.get("keys", n_q)
     d_model = request.get("dmodel") or spec.heads * d_k

@@ -139,7 +139,7 @@ class StepReader(Reader):
         many = (
             self.request.spec.heads > 1
             and array in ("attended", "attended_latents", "gated")
-            and self.step.name == "output"
+            and self.step.name in ("output", "projected")
             and "x" in self.request.names
         )
         return many and max(len(indices), 2) < self.here[array].ndim

@@ -265,6 +265,8 @@ def places(request: DerivationRequest, step: Step) -> dict[str, Value]:
         result["p"] = Value(
             np.arange(1, n_q + 1) + (n_k - n_q if spec.alignment == "bottom-right" else 0), ("i",)
         )
+    if step.name[:3] in ("cos", "sin") and (rows := _rows_of_pairs(position)):
+        result["σ"] = Value(np.array(rows) + 1, ("l",))
     if step.name.endswith("_shared"):
         # Heads of one group share a head of keys.
         result["b"] = Value((np.arange(spec.heads) // spec.group) + 1, ("a",))
@@ -300,11 +302,20 @@ def frequencies(
     return {"ω": result}
 
 
+def _rows_of_pairs(position: object) -> tuple[int, ...]:
+    """Return the row of the positions that each pair of columns turns by; () without sections."""
+    if not isinstance(position, Rotary) or position.sections is None:
+        return ()
+    return rotary.rows_of_pairs(position.sections, position.section_order)
+
+
 def _places_of_rows(reader: StepReader) -> Any:
-    """Return the positions of the rows of a table, as a column."""
+    """Return the positions of the rows of a table, as a column; with sections, a column for each pair."""
     input_names, position = reader.step.of[1:], reader.request.spec.position
     if input_names:
-        return reader.here[input_names[0]][:, None]
+        rows = _rows_of_pairs(position)
+        places = reader.here[input_names[0]]
+        return rotary.positions_of_pairs(places, rows) if rows else places[:, None]
     start = position.start if isinstance(position, Rotary) else 0
     count = reader.here[reader.step.name].shape[0]
     return reader.xp.asarray(reader.xp.arange(count) + start)[:, None]

@@ -16,7 +16,7 @@ HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
 #: Columns of a head if ``head_dim`` is left out, for families that do not divide those of the model among the heads.
 HEAD_DIM = {
     "gemma": 256, "gemma2": 256, "gemma3_text": 256, "qwen3": 128, "glm": 128, "glm4": 128, "ernie4_5": 128,
-    "gpt_oss": 64, "seed_oss": 128, "helium": 128, "cwm": 128, "llama4_text": 128,
+    "qwen3_vl_text": 128, "gpt_oss": 64, "seed_oss": 128, "helium": 128, "cwm": 128, "llama4_text": 128,
     "qwen3_next": 256, "qwen3_5_text": 256, "qwen3_5_moe_text": 256, "minimax_m2": 128, "ministral3": 128,
 }  # fmt: skip
 WIDTH = ("hidden_size", "d_model", "n_embd", "dim")

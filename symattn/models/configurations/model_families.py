@@ -37,6 +37,7 @@ from symattn.models.configurations.field_rules import (
     without,
 )
 from symattn.models.configurations.position_rules import (
+    SectionsByModule,
     absolute,
     alibi,
     buckets,
@@ -118,6 +119,9 @@ _GEMMA3 = (
     root_of("query_pre_attn_scalar"), without("attn_logit_softcapping", "Transformers' module leaves it out"),
 )  # fmt: skip
 _PARTLY = rotary(share="partial_rotary_factor")
+# Time, height and width: how many pairs of columns each of them turns in modules, unless fields say otherwise.
+_IN_BLOCKS: SectionsByModule = ("blocks", (16, 24, 24))
+_INTERLEAVED: SectionsByModule = ("interleaved", (24, 20, 20))
 _LAYERED = normed("layer", "layer_norm_eps", "qk_layernorm")
 _EACH = "each head has a norm of its own gains"
 _SEQ2SEQ = _make_encoder_decoder_family(
@@ -179,6 +183,15 @@ FAMILIES: dict[str, ModelFamily] = {
     "arcee": _make_self_attention_family(*_DECODER),
     "seed_oss": _make_self_attention_family(*_DECODER),
     "jais2": _make_self_attention_family(*_DECODER),
+    **dict.fromkeys(
+        ("qwen2_vl_text", "qwen2_5_vl_text"),
+        _make_self_attention_family(
+            causal, grouped, rotary(sections=_IN_BLOCKS), by_types("after")
+        ),
+    ),
+    "qwen3_vl_text": _make_self_attention_family(
+        causal, grouped, rotary(sections=_INTERLEAVED), normed()
+    ),
     "helium": _make_self_attention_family(causal, grouped, rotary("interleaved")),
     "ernie4_5_moe": _make_self_attention_family(causal, grouped, rotary("interleaved")),
     "cwm": _make_self_attention_family(*_DECODER, by_types()),

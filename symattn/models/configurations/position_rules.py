@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log, sqrt
 from typing import Any, Literal
 
@@ -22,6 +22,8 @@ from symattn.models.configurations.field_rules import (
 )
 
 JsonObject = Mapping[str, Any]
+SectionOrder = Literal["blocks", "interleaved"]
+SectionsByModule = tuple[SectionOrder, tuple[int, ...]]
 
 
 def rotary(
@@ -30,6 +32,7 @@ def rotary(
     local: str = "",
     alpha: str = "",
     columns: str = "",
+    sections: SectionsByModule | None = None,
 ) -> FieldRule:
     """Return a rule for rotary positions of this layout.
 
@@ -38,6 +41,8 @@ def rotary(
     alpha   the name of a field α of ``dynamic`` rotations: with it the base is α^(d/(d − 2)) times as large at every
             length
     columns  the name of a field of older files for how many columns are rotated
+    sections  the order of the sections of ``mrope_section``, each with a row of the positions, and those of the module
+             if there is no such field
     """
 
     pairs = "ℓ and ℓ + r/2" if layout == "half" else "2ℓ and 2ℓ + 1"
@@ -45,9 +50,13 @@ def rotary(
     part += f", `partial_rotary_factor` of the columns, or `{columns}` of them" if columns else ""
     part += f", in layers that slide with the base `{local}`" if local else ""
     part += f", the base times `{alpha}`^(d/(d − 2)) if that is given" if alpha else ""
+    of_sections = {"blocks": "in blocks", "interleaved": "interleaved"}
+    part += f", sections by `mrope_section`, {of_sections[sections[0]]}" if sections else ""
     return FieldRule(
         f"rotations of the columns {pairs}{part}",
-        lambda at: {"position": rope_of(at, local).position(layout, share, alpha, columns)},
+        lambda at: {
+            "position": rope_of(at, local).position(layout, share, alpha, columns, sections)
+        },
         before=True,
     )
 
@@ -163,8 +172,9 @@ class RopeFields:
         share: str = "",
         alpha: str = "",
         columns: str = "",
+        sections: SectionsByModule | None = None,
     ) -> Rotary:
-        """Return the positions that these fields describe; ``share`` to ``columns`` as in ``rotary``."""
+        """Return the positions that these fields describe; ``share`` to ``sections`` as in ``rotary``."""
         c, fields = self.at.c, self.fields
         base = c.as_number(
             "rope_theta", fields["rope_theta"] if "rope_theta" in fields else c.find("rope_theta")
@@ -175,12 +185,27 @@ class RopeFields:
         # As Transformers does: such frequencies depend on no length, in spite of their type.
         if alpha and kind == "dynamic" and fields.get(alpha):
             base, kind = base * self._stretch_of_base(alpha), "default"
-        return Rotary(
+        result = Rotary(
             base=base,
             width=self._count_rotated_columns(kind, share, columns),
             layout=layout,
             scaling=_SCALINGS[kind](self),
         )
+        return result if sections is None else self._with_sections(result, *sections)
+
+    def _with_sections(
+        self, rotation: Rotary, order: SectionOrder, otherwise: tuple[int, ...]
+    ) -> Rotary:
+        """Return the rotation with the sections of ``mrope_section``, whose pairs are those that are rotated."""
+        c, sections = self.at.c, self.fields.get("mrope_section", otherwise)
+        name, pairs = "rope_parameters.mrope_section", (rotation.width or self.at.d_k) // 2
+        wanted = f"a list of numbers of pairs, {pairs} together"
+        if not isinstance(sections, (list, tuple)) or not 2 <= len(sections) <= 8:
+            raise c.refusal(name, sections, wanted)
+        counts = tuple(c.as_count(name, count) for count in sections)
+        if sum(counts) != pairs:
+            raise c.refusal(name, sections, wanted)
+        return replace(rotation, given="positions", sections=counts, section_order=order)
 
     def _stretch_of_base(self, alpha: str) -> float:
         """Return α^(d/(d − 2)), d the number of columns."""
@@ -310,6 +335,8 @@ def _read_proportional_scaling(rope: RopeFields) -> Scaling:
 # The scaling of each ``rope_type``; "su" is an older name of "longrope".
 _SCALINGS: dict[str, Callable[[RopeFields], Scaling | None]] = {
     "default": lambda rope: None,
+    # The sections are no scaling, and older files call them a type.
+    "mrope": lambda rope: None,
     "linear": lambda rope: scaling.LinearScaling(factor=rope.number("factor")),
     "dynamic": lambda rope: scaling.NTKScaling(
         factor=rope.number("factor"), length=rope.at.c.count("max_position_embeddings")

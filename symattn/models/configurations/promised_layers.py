@@ -86,6 +86,9 @@ def known(source: object) -> tuple[Configuration, ModelFamily]:
     if c.model_type not in FAMILIES and isinstance(c.optional("text_config"), dict):
         inner = c.part("text_config")
         c = inner if inner.model_type in FAMILIES else c
+    # Older files of such models have these fields beside the others.
+    elif c.model_type not in FAMILIES and f"{c.model_type}_text" in FAMILIES:
+        return c, FAMILIES[f"{c.model_type}_text"]
     if c.model_type not in FAMILIES:
         c.cannot_tell(
             f"no family is called {c.model_type[:60]!r}; docs/models.md has a row for each known family"

@@ -23,7 +23,14 @@ from symattn.verification.definitions.attending import (
     tokens_axis,
 )
 from symattn.verification.definitions.definition_subject import Definition, Input
-from symattn.verification.rules.rotating import Right, Tables, of_pairs, of_tables, tables_of
+from symattn.verification.rules.rotating import (
+    Right,
+    Tables,
+    of_doubled_sections,
+    of_pairs,
+    of_tables,
+    tables_of,
+)
 from symattn.verification.subject import Array, Random
 
 # Tokens n and pairs of columns f of each case.
@@ -33,7 +40,8 @@ _SIZES = ((3, 2), (5, 3), (1, 1), (4, 4), (9, 2), (2, 8), (17, 1), (2, 16), (3, 
 def subjects(spec: Rotary, layout: Layout) -> Iterator[Definition]:
     """Yield definitions of two arrays or one; with positions, tables of cosines and sines, or neither.
 
-    Tables are (n, r/2), or (n, r) with every angle twice; positions are (n,), or (b, n).
+    Tables are (n, r/2), or (n, r) with every angle twice; positions are (n,), or (b, n), and with sections, a row for
+    each, (s, n), or (s, b, n).
     """
     if spec.triples is not None:
         raise errors.InputError(
@@ -57,13 +65,16 @@ def _define_rotary_vectors(
     run = partial(_rotate_named_arrays, spec, layout, names)
     words = {"x": "t vec hidden_states input xq", "q": "query xq queries", "k": "key xk keys"}
     sizes = []
+    sections = {"s": len(spec.sections)} if spec.sections else {}
     # Frequencies that are scaled need a least number of columns.
     least = spec.least_width // 2
     for i, (n, f) in enumerate(size for size in _SIZES if size[1] >= least or spec.width):
         width = spec.width or 2 * f
         # Columns beyond the width are not rotated: some cases have these.
         extra = {"d": width + (0, 2, 5, 1)[i % 4]} if spec.width else {"f": f}
-        sizes.append({**in_front(layout, i), "n": n, **extra, "t": width // 2, "r": width})
+        sizes.append(
+            {**in_front(layout, i), "n": n, **extra, "t": width // 2, "r": width, **sections}
+        )
     return Definition(
         title=codec.called(spec),
         step="position",
@@ -71,9 +82,9 @@ def _define_rotary_vectors(
             *(Input(n, shape, words[n]) for n in names),
             Input(
                 "positions",
-                "b n" if batched else "n",
+                f"{'s ' * bool(sections)}{'b ' * batched}n",
                 _POSITIONS,
-                _draw_increasing_positions,
+                _draw_positions_of_sections if sections else _draw_increasing_positions,
                 needed=False,
             ),
             Input(
@@ -103,7 +114,7 @@ def _define_rotary_vectors(
             "length": lambda arrays: arrays[names[0]].shape[tokens_axis(layout)],
             "start": spec.start,
         },
-        kept=frozenset("dtr") if spec.width else frozenset(),
+        kept=frozenset("dtrs") if spec.width else frozenset(),
         means={"f": ("d_k", 2)},
         admits=lambda inputs, sizes: (
             sizes.get("f", least) >= least and ("cos" not in inputs or np.size(inputs["cos"]) > 0)
@@ -119,6 +130,14 @@ def _draw_increasing_positions(shape: tuple[int, ...], rng: Random) -> Array:
     start = rng.choice([0, 1, 7, 300, 2000])
     steps = rng.integers(1, 4, shape[-1])
     return np.broadcast_to(start + np.cumsum(steps), shape).copy()
+
+
+def _draw_positions_of_sections(shape: tuple[int, ...], rng: Random) -> Array:
+    """Draw whole numbers for each row: text with equal rows up to a token, then patches of an image."""
+    text = _draw_increasing_positions(shape, rng)
+    patches = rng.integers(0, 5, shape)
+    image = np.arange(shape[-1]) >= rng.integers(0, 2)
+    return np.asarray(np.where(image, text[..., :1] + patches, text))
 
 
 def _make_rotary_table_input(
@@ -150,11 +169,14 @@ def _make_rotary_table_input(
 
 
 def _choose_rotary_positions(spec: Rotary, layout: Layout, x: Any, positions: Any) -> Any:
-    if positions is not None:
-        return positions
     # a kind that looks tables up needs whole numbers
     xp = np if hasattr(type(x), "tables") else namespace_of(x)
-    return spec.start + xp.arange(int(x.shape[tokens_axis(layout)]))
+    if positions is None:
+        positions = spec.start + xp.arange(int(x.shape[tokens_axis(layout)]))
+        # Without positions there is text alone, whose rows are equal.
+        return xp.stack([positions] * len(spec.sections)) if spec.sections else positions
+    # Rows of sections stand before the axis of items.
+    return np.moveaxis(positions, 0, -2) if spec.sections and np.ndim(positions) > 2 else positions
 
 
 def _make_exponential_tables(sign: int, spec: Rotary, positions: Any, x: Any) -> Tables:
@@ -219,6 +241,8 @@ def _yield_rotary_mistakes(
                 yield Mistake("position", result, partial(_in_one, run, wide, name, turn))
     for cause, change in of_tables(spec):
         yield Mistake("position", cause, partial(_other_tables, run, wide, change))
+    for cause, turn, change in of_doubled_sections(spec):
+        yield Mistake("position", cause, partial(_other_tables, run, wide, change, turn=turn))
 
 
 def _in_one(run: Compute, wide: bool, name: str, turn: Callable[..., Any], **keywords: Any) -> Any:
@@ -230,8 +254,15 @@ def _in_one(run: Compute, wide: bool, name: str, turn: Callable[..., Any], **key
     return tuple(wrong[n] if n == name else y for n, y in result.items())
 
 
-def _other_tables(run: Compute, wide: bool, change: Any, **keywords: Any) -> Any:
+def _other_tables(
+    run: Compute, wide: bool, change: Any, turn: Callable[..., Any] = rotate, **keywords: Any
+) -> Any:
     """Rotate by other tables. Raises ``KeyError`` if tables are given, which rules out this mistake."""
     if "cos" in keywords:
         raise KeyError("cos")
-    return run(wide, lambda spec, positions, x: change(spec, positions, x, tables_of), **keywords)
+
+    def make_tables(spec: Rotary, positions: Any, x: Any) -> Tables:
+        result: Tables = change(spec, positions, x, tables_of)
+        return result
+
+    return run(wide, make_tables, turn=turn, **keywords)

@@ -20,6 +20,12 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     yield in_steps("gate", "the output gate is left out", **{name: left_out})
     for words, share in _SHARES.items():
         yield in_steps("gate", words, **{name: _times(share)})
+    if spec.gates_projection:
+        words = "the output gate comes before the output projection, not after"
+        yield in_steps("gate", words, projected=_gated_before_projection, output=left_out)
+        words = "the bias of the output is added after the output gate"
+        yield in_steps("gate", words, projected=_projected_without_bias, output=_gated_before_bias)
+        return
     words = "the output gate multiplies the values, not the output"
     yield in_steps(
         "gate", words, True, "gated_values", gated_values=_gated_values, **{name: left_out}
@@ -71,6 +77,28 @@ def _scores_of_gated_queries(at: At) -> Any:
     if gate.shape[-1] not in (1, q.shape[-1]):
         raise KeyError("queries and gates differ in width")
     return at.right(q * _sigmoid(gate))
+
+
+def _gated_before_projection(at: At) -> Any:
+    """Return the projection of the heads times the gate. Raises ``KeyError`` unless they are as wide as the output."""
+    gate, heads = _gate(at), at.first
+    several = at.spec.heads > 1
+    width = heads.shape[-1] * (at.spec.heads if several else 1)
+    if gate.shape[-1] not in (1, width):
+        raise KeyError("heads and gates differ in width")
+    if several and gate.shape[-1] > 1:
+        gate = projections.split_heads(gate, at.spec.heads)
+    elif several:
+        gate = gate[..., None, :, :]
+    return at.right(heads * _sigmoid(gate))
+
+
+def _projected_without_bias(at: At) -> Any:
+    return at.right() - at.values["b_o"]
+
+
+def _gated_before_bias(at: At) -> Any:
+    return at.right() + at.values["b_o"]
 
 
 def _gated_after_projection(at: At) -> Any:

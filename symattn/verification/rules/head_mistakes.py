@@ -37,12 +37,14 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     if "x" in names and not spec.packed and spec.latent is None:
         yield in_steps("values", "the tokens are used as values", True, "x")
     merged = spec.heads > 1 and "x" in names
+    # What a gate after the projection multiplies has a name of its own.
+    closing = "projected" if spec.gates_projection else "output"
     if spec.heads > 1 and "x" in names and spec.latent is None:
         for words, wrong in _SPLIT.items():
             yield in_steps("split", words.format(""), **dict.fromkeys("qkv", wrong))
             if merged:  # each undoes the other but for the matrices before and after
                 also: dict[str, Wrong] = dict.fromkeys("qkv", wrong) | {
-                    "output": partial(_output_merged, _SAME_WAY[words])
+                    closing: partial(_output_merged, _SAME_WAY[words])
                 }
                 yield in_steps(
                     "split", words.format("") + "; they are merged in the same way", **also
@@ -58,11 +60,13 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     yield from _yield_value_mistakes(spec, names)
     if merged:
         yield from (
-            in_steps("merge", words, output=partial(_output_merged, way))
+            in_steps("merge", words, **{closing: partial(_output_merged, way)})
             for words, way in _MERGED.items()
         )
     if "w_o" in names:
-        yield from (in_steps("output", words, output=wrong) for words, wrong in _CLOSED.items())
+        yield from (
+            in_steps("output", words, **{closing: wrong}) for words, wrong in _CLOSED.items()
+        )
     # the bound has the shape of the right output
     transposed = in_steps(
         "output", "the output is returned transposed", output=lambda at: at.right().mT

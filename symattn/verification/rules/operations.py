@@ -457,7 +457,7 @@ _BLAMED = {
     "tempered": "score", "capped": "softcap", "positioned": "bias", "biased": "bias", "masked": "mask",
     "weights": "normalize", "dropped": "dropout", "attended": "values", "gated": "gate", "stream": "residual",
     "q": "project", "k": "project", "v": "project", "up": "project", "gate": "project", "hidden": "project",
-    "output": "output",
+    "projected": "output", "output": "output",
 }  # fmt: skip
 
 

@@ -6,10 +6,11 @@ mistakes in the angles.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
+from itertools import combinations
 from math import pi
 from typing import Any
 
@@ -23,12 +24,13 @@ from symattn.attention.masks import for_heads
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary import (
     angles,
+    angles_by_sections,
     for_queries,
     inverse_frequencies,
     pairs,
     powers_of,
     rotate,
-    tables,
+    rows_of_pairs,
 )
 from symattn.attention.positions.rotary_fields import LinearScaling, NTKScaling, YarnScaling
 from symattn.attention.spec import Attention
@@ -49,11 +51,12 @@ OTHER_PAIRS = {
 
 def tables_of(
     spec: Rotary, positions: Any, x: Any, frequencies: Any = None, times: float = 1, *,
-    other: Stretch | None = None, magnified: bool = True,
+    other: Stretch | None = None, magnified: bool = True, rows: Sequence[int] | None = None,
 ) -> Tables:  # fmt: skip
     """Return cosines and sines for vectors like x, by the definition's frequencies or others, times a factor.
 
     ``other`` computes frequencies that replace the scaled ones; without ``magnified``, the tables' factor is left out.
+    ``rows`` replace the definition's row of the positions for each pair, if it has sections.
     """
     size: Any = 1
     # On residues, whole numbers stand in place of cosines and sines of an angle.
@@ -69,11 +72,16 @@ def tables_of(
         frequencies = other(frequencies, scaled, number(factor, x)) if other else scaled
         size = spec.scaling.magnitude(x) if magnified else 1
     frequencies = frequencies if times == 1 else frequencies * times
+    positions = np.asarray(positions) if stand_ins else positions
+    if spec.sections is None:
+        turned = angles(positions, frequencies)
+    else:
+        rows = rows or rows_of_pairs(spec.sections, spec.section_order)
+        turned = angles_by_sections(positions, frequencies, rows)
     if stand_ins:
-        turned = angles(np.asarray(positions), frequencies)
         return stand_ins("cos", turned) * size, stand_ins("sin", turned) * size
-    cos, sin = tables(positions, frequencies)
-    return cos * size, sin * size
+    xp = namespace_of(turned)
+    return xp.cos(turned) * size, xp.sin(turned) * size
 
 
 # -- how angles are applied --------------------------------------------------------------------------------------------
@@ -179,6 +187,91 @@ def of_tables(spec: Rotary) -> Iterator[tuple[str, Change]]:
             yield words, partial(_make_regrown_tables, lambda r: Fraction(r, r - 2), growth)
     for words, places in _make_wrong_positions().items():
         yield words, lambda a, p, x, right, places=places: right(a, places(p), x)  # type: ignore[misc]
+    if spec.sections is not None:
+        yield from _of_sections(spec, spec.sections)
+
+
+# -- sections of pairs, each with its row of the positions -------------------------------------------------------------
+def _of_sections(spec: Rotary, sections: tuple[int, ...]) -> Iterator[tuple[str, Change]]:
+    """Yield wrong rows of the positions for the pairs of columns, and wrong frequencies in their sections."""
+    m, pairs_in_all = len(sections), sum(sections)
+    right_rows = rows_of_pairs(sections, spec.section_order)
+    wrong_rows: dict[str, tuple[int, ...]] = {
+        f"every pair is rotated by row {row + 1} of the positions, not by that of its section": (
+            row,
+        )
+        * pairs_in_all
+        for row in range(m)
+    }
+    for a, b in combinations(range(m), 2):
+        exchanged = {a: b, b: a}
+        words = f"rows {a + 1} and {b + 1} of the positions are exchanged"
+        wrong_rows[words] = tuple(exchanged.get(row, row) for row in right_rows)
+    other = "interleaved" if spec.section_order == "blocks" else "blocks"
+    wrong_rows[_OTHER_ORDER[other]] = rows_of_pairs(sections, other)
+    words = "the sizes of the sections are in the opposite order"
+    wrong_rows[words] = rows_of_pairs(sections[::-1], spec.section_order)
+    if spec.section_order == "interleaved":
+        words = "rows of the positions take turns to the last pair: no section ends"
+        wrong_rows[words] = tuple(pair % m for pair in range(pairs_in_all))
+    for words, rows in wrong_rows.items():
+        if rows != right_rows:
+            yield words, partial(_make_tables_of_rows, rows)
+    yield "the frequencies start again in each section", partial(_restart_frequencies, right_rows)
+
+
+#: Words for the wrong order of sections, by the order that is used.
+_OTHER_ORDER = {
+    "interleaved": "sections are interleaved, not in blocks",
+    "blocks": "sections are in blocks, not interleaved",
+}
+
+
+def _make_tables_of_rows(
+    rows: tuple[int, ...], spec: Rotary, p: Any, x: Any, right: Right
+) -> Tables:
+    return tables_of(spec, p, x, rows=rows)
+
+
+def _restart_frequencies(
+    rows: tuple[int, ...], spec: Rotary, p: Any, x: Any, right: Right
+) -> Tables:
+    """Return tables in which the pairs of each row have the exponents 2l/r of a vector of their own columns."""
+    counts = [rows[:pair].count(row) for pair, row in enumerate(rows)]
+    exponents = [Fraction(-count, rows.count(row)) for count, row in zip(counts, rows, strict=True)]
+    like = np.zeros(()) if hasattr(type(x), "tables") else x
+    return tables_of(spec, p, x, powers_of(spec.base, exponents, like))
+
+
+def of_doubled_sections(spec: Rotary) -> Iterator[tuple[str, Turn, Change]]:
+    """Yield the mistake of cutting tables of all columns by sections of twice the size.
+
+    Tables with every angle twice, (θ, θ), are cut by the sections once for each half: (2, 3, 3, 2, 3, 3). Sections that
+    are doubled as numbers, (4, 6, 6), give the two columns of a pair different angles.
+    """
+    if spec.sections is not None and spec.layout == "half" and spec.section_order == "blocks":
+        words = "sections are doubled in size, not repeated for the second half of the columns"
+        yield words, _rotate_by_wide_tables, _make_tables_of_doubled_sections
+
+
+def _make_tables_of_doubled_sections(spec: Rotary, p: Any, x: Any, right: Right) -> Tables:
+    """Return tables of all columns, with two angles for each pair. Raises ``KeyError`` without sections."""
+    if spec.sections is None:
+        raise KeyError("there are no sections")
+    rows = rows_of_pairs([2 * pairs_in_section for pairs_in_section in spec.sections])
+    f = sum(spec.sections)
+    halves = [tables_of(spec, p, x, rows=part) for part in (rows[:f], rows[f:])]
+    cos, sin = (namespace_of(t[0]).concat([*t], axis=-1) for t in zip(*halves, strict=True))
+    return cos, sin
+
+
+def _rotate_by_wide_tables(x: Any, cos: Any, sin: Any, layout: str) -> Any:
+    """Return x ⊙ c + x' ⊙ s for tables with a column for each of x, halves of x exchanged in x'."""
+    xp, width = namespace_of(x), int(cos.shape[-1])
+    y, rest = x[..., :width], x[..., width:]
+    turned = xp.concat([-y[..., width // 2 :], y[..., : width // 2]], axis=-1)
+    rotated = y * cos + turned * sin
+    return xp.concat([rotated, rest], axis=-1) if rest.shape[-1] else rotated
 
 
 #: Wrong exponents of the base for the pair l of r/2, in a vector of width d.
@@ -337,6 +430,8 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
                     _make_rotation_mistake(f"{noun} only: {words}", role, turn=turn)
                     for role, noun, _ in _ROLES
                 )
+    for words, turn, change in of_doubled_sections(position):
+        yield _make_rotation_mistake(words, "qk", turn=turn, change=change)
     if position.given == "tables":
         exchanged = {"cos": "sin", "sin": "cos", "cos_q": "sin_q", "sin_q": "cos_q"}
         yield in_place_of("position", "cosines and sines are exchanged", **exchanged)
@@ -386,7 +481,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
             yield _make_rotation_mistake(
                 f"queries are one position {words} the keys", "q", change=moved
             )
-    if position.given != "tables" and position.width is not None:
+    if position.given != "tables" and position.width is not None and position.sections is None:
         whole: Change = lambda a, p, x, right: right(replace(a, width=None), p, x)  # noqa: E731
         yield _make_rotation_mistake(
             "all columns are rotated, not the first ones alone", "qk", change=whole

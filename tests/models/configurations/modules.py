@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn import Attention
+from symattn import Attention, Rotary
 from symattn.models.configurations import FAMILIES, attention
 from symattn.models.configurations.stored_weights import inputs
 from tests.models.seen import Seen, built, look, numbers, run, tokens
@@ -50,6 +50,8 @@ class Module:
             if name.startswith(("q_proj", "k_proj", "query_key_value")):
                 parameter.data *= self.times
         call = {"decoder_input_ids": tokens(6) + 3} if self.kind != "self" else {}
+        if "mrope_section" in self.made.get("rope_parameters", {}):
+            call = {"position_ids": torch_rows()}
         if self.family == "whisper":  # a decoder alone is given what its encoder would
             call = {"encoder_outputs": (memory(),)}
         return look(model, path, f"{path}.{self.output}", keep=np.array(self.keep) if self.keep else None, **call)
@@ -80,6 +82,8 @@ class Module:
             found["gate"] = by_head[:, :, 1].swapaxes(0, 1)
         if self.kind == "cross":
             found["y"] = numbers(seen.given["key_value_states"])[0]
+        if isinstance(spec.position, Rotary) and spec.position.sections:
+            found["positions"] = ROWS
         return found | {name: numbers(seen.given[argument]) for name, argument in self.given.items()}
 
     def agrees(self, seen: Seen, spec: Attention) -> bool:
@@ -96,11 +100,27 @@ def _parameters(module: Any) -> dict[str, np.ndarray]:
     return {name: np.asarray(p.detach().double().cpu().numpy()) for name, p in module.named_parameters()}
 
 
+#: Positions by time, height and width: text, an image of 2 × 2 patches, text.
+ROWS = np.array([[0, 1, 1, 1, 1, 3], [0, 1, 1, 2, 2, 3], [0, 1, 2, 1, 2, 3]])
+
+
+def torch_rows() -> Any:
+    """The rows of positions, with an axis of batches."""
+    import torch
+
+    return torch.tensor(ROWS)[:, None]
+
+
 def memory() -> Any:
     """Tokens of an encoder."""
     import torch
 
     return torch.randn(1, 5, 16, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def of_sections(*pairs: int) -> dict[str, Any]:
+    """Rotations of so many pairs by each row of the positions."""
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "mrope_section": [*pairs]}}
 
 
 TINY = {"hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 8, "max_position_embeddings": 1 << 17}
@@ -109,6 +129,7 @@ MHA = {**TINY, "num_attention_heads": 4}
 THETA = {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}
 BASE = {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0}}
 PLAIN = {**GROUPED, **THETA}
+WIDER = {**TINY, "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2}
 STRETCHED = {"rope_type": "dynamic", "alpha": 4.0, "factor": 2.0, "rope_theta": 100.0}
 SLIDES = {**PLAIN, "sliding_window": 3}
 TYPED = {**SLIDES, "layer_types": ["sliding_attention", "full_attention"]}
@@ -220,6 +241,10 @@ MODULES: dict[str, Module] = {
     "llama4_text, by place": Module("llama4_text", LLAMA4, layer=1, changes=({"floor_scale": 3}, {"attn_scale": 0.9},
         {"attn_temperature_tuning": False}, {"no_rope_layers": [0, 1]})),
     "qwen3": Module("qwen3", PLAIN, changes=(BASE, {"rms_norm_eps": 0.01}, {"model_type": "qwen2"})),
+    "qwen2_vl": Module("qwen2_vl_text", {**WIDER, **of_sections(1, 1, 2)}, changes=(of_sections(1, 2, 1),)),
+    "qwen2_5_vl": Module("qwen2_5_vl_text", {**WIDER, **of_sections(2, 1, 1)}, changes=(of_sections(1, 1, 2),)),
+    "qwen3_vl": Module("qwen3_vl_text", {**WIDER, "head_dim": 8, **of_sections(2, 1, 1)},
+        changes=({"rms_norm_eps": 0.01},)),
     "qwen3_next": Module("qwen3_next", {**HYBRID, **EXPERTS, "shared_expert_intermediate_size": 8}, layer=1,
         changes=(WHOLE, {"rms_norm_eps": 0.01}, {"model_type": "glm4_moe", "use_qk_norm": True})),
     "qwen3_5": Module("qwen3_5_text", HYBRID, layer=1, changes=(WHOLE, {"rms_norm_eps": 0.01},
