@@ -65,3 +65,16 @@ def test_log_sums_of_running_sums_may_be_off_by_more() -> None:
     ways = definition_judge.legal(subject, FLOAT32, _drawn(subject, 3)).ways
     at_once, by_keys = (way()[1].allowed for way in ways[:2])
     assert (by_keys > at_once).all()
+
+
+@pytest.mark.parametrize("layout", ["bhnd", "bnhd"])
+def test_any_number_is_legal_where_a_query_of_length_0_has_no_cosine(layout: str) -> None:
+    subject = next(lse.subjects(Attention(lse=True, score="cosine"), layout))
+    inputs = _drawn(subject, 3)
+    inputs["q"][0, 0, 0] = 0
+    output, _ = definition_judge.legal(subject, FLOAT32, inputs).ways[0]()
+    got = output.near.copy()
+    got[0, 0, 0] = 7.0
+    assert (output.ratios(got) <= 1).all()
+    got[-1, -1, -1] += 1e-3
+    assert (output.ratios(got) > 1).any()

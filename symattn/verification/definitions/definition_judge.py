@@ -36,6 +36,7 @@ from symattn.bounds.mistake import Compute, Mistake
 from symattn.bounds.reference import float64_outputs, lifted
 from symattn.document.errors import Refused, Undecided
 from symattn.verification.definitions.definition_mistakes import DefinitionForm
+from symattn.verification.definitions.output_run import MovedOutput
 
 if TYPE_CHECKING:
     from symattn.verification.definitions.definition_subject import Definition
@@ -171,7 +172,9 @@ def _leave_undefined_open(way: Callable[[], Sequence[Expected]]) -> list[Expecte
     """Return the outputs of a way, whose undefined entries may be anything."""
     return [
         # An output with its run leaves such rows open itself.
-        e if isinstance(e, Traced) else PartlyOpen(e, _find_undefined_entries(e), e.allowed)
+        e
+        if isinstance(e, Traced | MovedOutput)
+        else PartlyOpen(e, _find_undefined_entries(e), e.allowed)
         for e in way()
     ]
 
