@@ -507,6 +507,8 @@ class Sources:
         elif edited_kernels.is_tuned(x):
             self._objects[id(x)] = x
             self._collect_reachable_objects(x.fn)
+        elif isinstance(x, type):
+            self._reach_class(x)
         elif (methods := self._methods_defined_in_file(x)) or modules_within(x):
             self._objects[id(x)] = x
             for part in (*methods.values(), *parts_of(x).values()):
@@ -531,6 +533,18 @@ class Sources:
         self._objects[id(x.fn)] = x.fn
         self.functions[id(x.fn)] = source
         for part in _values_used(x.fn):
+            self._collect_reachable_objects(part)
+
+    def _reach_class(self, x: type) -> None:
+        """Reach a class of the file, whose methods are edited; one that cannot be built again is shared."""
+        own = [f for member in vars(x).values() for f in functions_of_member(member)]
+        in_file = [f for f in own if f.__code__.co_filename == self.file]
+        # A metaclass or a hook of subclasses may do more than build, and slots are no plain members.
+        is_plain = type(x) is type and "__slots__" not in vars(x)
+        if not in_file or not is_plain or any(map(_has_hook_of_subclasses, x.__mro__[1:])):
+            return
+        self._objects[id(x)] = x
+        for part in (*x.__bases__, *in_file):
             self._collect_reachable_objects(part)
 
     @property
@@ -696,9 +710,37 @@ class _Rebuilt:
         elif edited_kernels.is_tuned(x):
             base = self.value(getattr(x, "base_fn", None))
             self._made[id(x)] = edited_kernels.with_kernel(x, self.value(x.fn), base)
+        elif isinstance(x, type):
+            return self._rebuild_class(x)
         else:
             self._made[id(x)] = self._rebuild_instance(x)
         return self._made[id(x)]
+
+    def _rebuild_class(self, x: type) -> type:
+        """Return a class with rebuilt methods, so that instances which the code creates are edited as well."""
+        methods = {n: m for n, m in vars(x).items() if any(functions_of_member(m))}
+        left_out = {*methods, "__dict__", "__weakref__"}
+        # Copied, since a cache of the class belongs to the user's code.
+        members = {
+            n: copy(member) if type(member) in _CONTAINERS else member
+            for n, member in vars(x).items()
+            if n not in left_out
+        }
+        result = type(x.__name__, tuple(map(self.value, x.__bases__)), members)
+        # Recorded before its methods, which refer to it by name and by ``super()``.
+        self._made[id(x)] = result
+        for name, member in methods.items():
+            setattr(result, name, self._rebuild_member(member))
+        return result
+
+    def _rebuild_member(self, member: Any) -> Any:
+        """Return a member of a class that calls rebuilt functions."""
+        if isinstance(member, staticmethod | classmethod):
+            return type(member)(self.value(member.__func__))
+        if isinstance(member, property):
+            parts = (member.fget, member.fset, member.fdel)
+            return property(*map(self.value, parts), member.__doc__)
+        return self.value(member)
 
     def _rebuild_instance(self, x: Any) -> Any:
         """Return a copy of an instance, with its parts rebuilt, whose class has rebuilt methods."""
@@ -708,7 +750,10 @@ class _Rebuilt:
         }
         try:
             result = copy(x)
-            if methods:
+            # One class for all its instances, which code may compare.
+            if id(type(x)) in self._sources._objects:
+                result.__class__ = self.value(type(x))
+            elif methods:
                 # A subclass with the rebuilt methods, since the user's class must stay as it is.
                 result.__class__ = type(type(x).__name__, (type(x),), methods)
         except TypeError:
@@ -813,6 +858,21 @@ def _edited_default(old: ast.expr, new: ast.expr, value: Any, space: dict[str, A
     # An edit may compute anything that is no number here.
     except Exception as error:
         raise ValueError(f"a default value is {type(error).__name__}") from None
+
+
+def functions_of_member(member: Any) -> list[types.FunctionType]:
+    """Return the functions that a member of a class calls: a method, also a static one, or those of a property."""
+    parts: tuple[Any, ...] = (member,)
+    if isinstance(member, staticmethod | classmethod):
+        parts = (member.__func__,)
+    elif isinstance(member, property):
+        parts = (member.fget, member.fset, member.fdel)
+    return [part for part in parts if isinstance(part, types.FunctionType)]
+
+
+def _has_hook_of_subclasses(owner: type) -> bool:
+    """Return whether a class is told of its subclasses; ``object`` and ``Generic`` do nothing then."""
+    return "__init_subclass__" in vars(owner) and owner.__module__ not in ("builtins", "typing")
 
 
 def modules_within(x: Any) -> dict[str, Any]:

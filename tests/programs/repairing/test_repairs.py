@@ -126,6 +126,71 @@ def test_a_wrong_default_value_is_repaired_where_it_is_written(
     assert (first.line, first.old, first.new, first.is_whole) == (line, old, new, True)
 
 
+CLASSES = """
+class Base:
+    @staticmethod
+    def scaled(q):
+        return q * q.shape[-1] ** -0.5
+
+
+class Heads(Base):
+    last = {}
+
+    def __init__(self, q, k):
+        super().__init__()
+        self.ratio, self.kept = len(q) // len(k), 2
+
+    @property
+    def half(self):
+        return self.ratio * 0 + self.kept
+
+    def group(self, h):
+        return h // self.ratio
+
+    def one(self, q, k, v):
+        s = self.scaled(q) @ k.T
+        e = np.exp(s - s.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True) @ v
+
+
+def attention(q, k, v):
+    heads = Heads(q, k)
+    places = [heads.group(h) for h in range(len(q))]
+    if heads.half != 2 or not isinstance(heads, Base):
+        raise ValueError("no heads")
+    return np.stack([heads.one(q[h], k[g], v[g]) for h, g in enumerate(places)])
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"), [("h // self.ratio", "h % self.ratio"), ("q.shape[-1] ** -0.5", "q.shape[-1] ** 0.5")]
+)
+def test_methods_of_classes_that_the_code_creates_are_edited(tmp_path: Path, right: str, wrong: str) -> None:
+    function, whole = loaded(tmp_path, CLASSES.replace(right, wrong)), HEAD + CLASSES.lstrip("\n")
+    spec = Attention(heads=4, kv_heads=2)
+    first = verify(function, spec, examples=4, repair=True, layout="nd").repairs[0]
+    assert (first.line, first.is_whole) == (whole[: whole.index(right)].count("\n") + 1, True)
+
+
+def test_a_rebuilt_class_is_apart_from_the_one_of_the_user(tmp_path: Path) -> None:
+    function = loaded(tmp_path, CLASSES)
+    rebuilt = Sources(function).rebuild()
+    own, other = function.__globals__["Heads"], rebuilt.__globals__["Heads"]
+    assert own is not other
+    assert own.last is not other.last
+    assert other.__mro__[1] is rebuilt.__globals__["Base"]
+    assert own.group.__code__ is not other.group.__code__
+
+
+@pytest.mark.parametrize("head", ["__slots__ = ()\n\n    ", "def __init_subclass__(cls):\n        pass\n\n    "])
+def test_a_class_that_cannot_be_built_again_is_shared(tmp_path: Path, head: str) -> None:
+    text = f"class Base:\n    {head}def f(self, x):\n        return x\n\n\nclass Part(Base):\n    def g(self, x):\n"
+    text += "        return x\n\n\ndef attention(q):\n    return Base().f(Part().g(q))\n"
+    function = loaded(tmp_path, text)
+    names = {source.function.__name__ for source in Sources(function).functions.values()}
+    assert names == ({"attention", "g"} if "slots" in head else {"attention", "__init_subclass__", "f"})
+
+
 MERGE = """
 def merge(o1, l1, o2, l2):
     top = np.maximum(l1, l2)
