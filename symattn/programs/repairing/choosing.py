@@ -26,7 +26,7 @@ from symattn.document.errors import SymattnError
 from symattn.document.evidence import Grade
 from symattn.document.values_in_use import values_in_use
 from symattn.programs.repairing.edits import SWITCH, TIERS, Edit, overlapping
-from symattn.programs.repairing.likelihood import in_turn, size_of
+from symattn.programs.repairing.likelihood import in_turn, rarity_of, size_of
 from symattn.programs.repairing.oracle import EditAnswer, examine, may_lack_values, sorted_samples
 from symattn.programs.repairing.trials import JudgedSample, Opened, Samples, Screened
 from symattn.verification import engine
@@ -71,6 +71,7 @@ _PAIRS_AT_ONCE = 1000  # pairs after which those that passed are examined
 _MOST_REFUTING, _MAX_REFUTING, _REFUTING_SEED = 2, 100_000, 67
 _MOST_COMPARED = 64  # edits of tiers 2 and 3 of which the parts that they repair are compared
 _PATIENCE = 0.1  # by how much more a partial repair must repair than the function as it is
+_TIERS_OF_IDLE_NAMES = (1, 2)  # of edits by which the code reads a value that nothing reads
 _PAIR = max(TIERS) + 1  # the tier of two edits at once
 #: Paths of execution after an edit, in the order in which edits are reported.
 _PATHS: tuple[ExecutionPath, ...] = ("same", "beyond", "wider", "other")
@@ -242,6 +243,7 @@ class _ScreenedEdit(NamedTuple):
     rank: int
     size: float
     is_unlikely: bool
+    rarity: int
     number: int
     edits: Several
 
@@ -288,6 +290,7 @@ class _EditSearch:
         # edits that repair a part, each with its share of the entries of the first sample
         self._gains: list[tuple[float, Edit]] = []
         self._refused_groups: set[int] = set()  # of edits that passed all samples
+        self._refused: set[Several] = set()  # edits that were tried before the others of their tier
         # the last tier to search once an edit is accepted by which the code takes another path; 0 before
         self._last_tier_after_other_path = 0
 
@@ -296,6 +299,8 @@ class _EditSearch:
         kernels = self._opened.has_kernels
         most_after = MAX_AFTER_OTHER_PATH_OF_KERNELS if kernels else MAX_AFTER_OTHER_PATH
         left = 0 if kernels else MAX_EDITS
+        if not kernels and self._settle_edits_that_read_idle_names():
+            return self._collect_accepted_repairs()
         for tier in TIERS:
             left += MAX_EDITS_OF_KERNELS[tier] if kernels else 0
             if self._accepted:
@@ -309,7 +314,9 @@ class _EditSearch:
             ordered = in_turn(edits) if not kernels and len(edits) > left else edits
             # Kernels in small parts: an accepted edit spares the screening of the rest.
             size = _CHUNK_OF_KERNELS if kernels else left
-            waiting: dict[Several, None] = {(e,): None for e in ordered}
+            waiting: dict[Several, None] = {
+                (e,): None for e in ordered if (e,) not in self._refused
+            }
             for part in _parts(list(waiting)[:left], size):
                 # Some of them were tried before their turn, and all of them count.
                 now = _taken(part, waiting)[:left]
@@ -338,8 +345,29 @@ class _EditSearch:
                 return self._report_partial_repair(*max(parts, key=lambda part: part[1]))
         return self._collect_accepted_repairs()
 
+    def _settle_edits_that_read_idle_names(self) -> bool:
+        """Try edits by which the code reads a value that it computes and reads nowhere; return whether one is accepted.
+
+        Nobody computes a value for nothing, so that such an edit is likelier than a smaller one elsewhere.
+        """
+        if not any(e.reads_idle_name for e in self._enumerate_tier(1)):
+            return False
+        edits = [e for tier in _TIERS_OF_IDLE_NAMES for e in self._enumerate_tier(tier)]
+        reading: list[Several] = [(e,) for e in edits if e.reads_idle_name]
+        asked: Counter[str] = Counter()
+        self._refused.update(reading)
+        for part in _parts_by_size(reading):
+            candidates = self._screen_edits(part)
+            # On another path they have their turn among the others.
+            self._refused.difference_update(c.edits for c in candidates if c.rank)
+            if self._examine_candidates([c for c in candidates if not c.rank], asked):
+                return True
+        return False
+
     def _enumerate_tier(self, tier: int) -> list[Edit]:
         """Return the edits of a tier, without those that an earlier tier has."""
+        if tier in self._edits:
+            return self._edits[tier]
         result = []
         for edit in self._trials.edits(tier):
             # Two rules may make the same change.
@@ -386,15 +414,16 @@ class _EditSearch:
                 size, likely = sum(map(size_of, edits)), all(e.likely for e in edits)
                 path = _path_of_screened(screened) or self._path_of_unchanged_lines(edits)
                 number = start + screened.number
+                rarity = sum(map(rarity_of, edits))
                 candidates.append(
-                    _ScreenedEdit(_PATHS.index(path), size, not likely, number, edits)
+                    _ScreenedEdit(_PATHS.index(path), size, not likely, rarity, number, edits)
                 )
         return candidates
 
     def _examine_candidates(self, candidates: Sequence[_ScreenedEdit], asked: Counter[str]) -> bool:
         """Put the last questions to candidates, the best first, and count those that are ``asked``."""
         # Edits on the same path first, then the smallest, then likely rules.
-        for rank, *_, edits in sorted(candidates, key=lambda c: c[:4]):
+        for rank, *_, edits in sorted(candidates, key=lambda c: c[:5]):
             # Beside an accepted edit, one that may only avoid the mistake adds nothing.
             if rank and self._accepted:
                 break

@@ -51,6 +51,7 @@ class Edit:
     the number of the expression that changes, -1 for any other change, and ``expression`` what stands in its place.
     An edit without ``old`` text inserts a line. A change of the same text at several places is made so many ``times``.
     Edits of one ``group`` gave the same values where they were evaluated, ``alike`` counts those before; 0 for none.
+    One that ``reads_idle_name`` uses a value that the code computes or takes, and reads nowhere.
     """
 
     rule: str
@@ -65,6 +66,7 @@ class Edit:
     group: int = field(default=0, compare=False)
     alike: int = field(default=0, compare=False)
     times: int = 1
+    reads_idle_name: bool = field(default=False, compare=False)
 
     @property
     def line(self) -> int:
@@ -135,13 +137,38 @@ class FunctionPlaces:
         self.expressions = self._short_expressions()
         self.bounds = self._names_that_bound()
         self.unread = self._names_assigned_and_never_read()
+        self.idle = self._values_never_read()
         self.rescalers = self._names_subtracted_in_calls()
         self.counters = self._names_of_loops()
         self.carried = self._names_carried_through_loops()
         # what stands beside each name, by the number of its node, and the names beside it anywhere
         self.beside: dict[int, tuple[str, bool, str]] = {}
         self.names_beside: dict[tuple[str, bool, str], set[str]] = {}
+        # the arrays of which single numbers are operands, by the numbers of their nodes
+        self.array_around: dict[int, Kind] = {}
+        self._collect_arrays_around_numbers()
         self._collect_operands()
+
+    def _collect_arrays_around_numbers(self) -> None:
+        """Collect for each single number the array that it is added to or multiplied with, also through a function.
+
+        In ``total + np.exp(sink)`` an array may be subtracted from ``sink`` without another shape of the sum.
+        """
+        for node in ast.walk(self.source.tree):
+            operands: list[ast.expr] = []
+            if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.MatMult):
+                operands = [node.left, node.right]
+            elif isinstance(node, ast.UnaryOp):
+                operands = [node.operand]
+            elif isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
+                # An array that a function makes of a number, such as a range, has no number within.
+                operands = [] if self.kind(node).is_array else node.args
+            # Parents come before their operands, so that an array passes on to all numbers within.
+            own = self.kind(node)
+            around = own if own.is_array else self.array_around.get(getattr(node, "number", -1))
+            for operand in operands if around is not None else ():
+                if not self.kind(operand).is_array:
+                    self.array_around[getattr(operand, "number", -1)] = around
 
     def _collect_operands(self) -> None:
         """Collect the other operands of names: as texts, or of strides as their axis, which several tensors share.
@@ -202,6 +229,25 @@ class FunctionPlaces:
         written = {n.id for n in names if isinstance(n.ctx, ast.Store)}
         return {name for name in written - read if not name.startswith("_")}
 
+    def _values_never_read(self) -> set[str]:
+        """Return the parameters, and the names of statements of their own, that nothing reads.
+
+        Of the lengths in ``n, d = q.shape`` and the counter of a loop some are often of no use.
+        """
+        tree = self.source.tree
+        alone: set[str] = set()
+        for node in ast.walk(tree):
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            alone |= {target.id for target in targets if isinstance(target, ast.Name)}
+        arguments = (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)
+        alone |= {argument.arg for argument in arguments}
+        names = [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
+        read = {n.id for n in names if isinstance(n.ctx, ast.Load)}
+        # ``x += 1`` reads what it changes.
+        changed = {n.target.id for n in ast.walk(tree)
+                   if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)}  # fmt: skip
+        return {name for name in alone - read - changed if not name.startswith("_")}
+
     def _names_subtracted_in_calls(self) -> dict[str, set[str]]:
         """Return the names that calls of one argument subtract, by the function: ``exp`` of ``x - m``."""
         result: dict[str, set[str]] = {}
@@ -261,6 +307,11 @@ class Place:
     def text(self) -> str:
         """The expression as text, in brackets."""
         return f"({self.plain_text})"
+
+    @property
+    def kind_to_fit(self) -> Kind:
+        """The kind that a factor or a term must broadcast to: of a single number that of the array around it."""
+        return self.function.array_around.get(getattr(self.node, "number", -1), self.kind)
 
     @property
     def xp(self) -> str | None:
@@ -644,7 +695,10 @@ class _EditsOfFunction:
             key = (rule.name, *_without_names(old, text))
             self._alike.setdefault(key, {}).setdefault(old, (replacement, text))
         at = getattr(node, "number", -1)
-        self._record_new_edit(rule, (replacement,), *shown_change(old, text), at, text)
+        idle = self._function.idle
+        reads = bool(idle) and any(isinstance(n, ast.Name) and n.id in idle for n in ast.walk(tree))
+        shown = shown_change(old, text)
+        self._record_new_edit(rule, (replacement,), *shown, at, text, reads_idle_name=reads)
 
     def _edit_statement(
         self,
@@ -680,6 +734,7 @@ class _EditsOfFunction:
         new: str,
         node: int = -1,
         expression: str = "",
+        reads_idle_name: bool = False,
     ) -> None:
         # Two rules may yield the same edit; the first one counts.
         if replacements not in self._known:
@@ -687,7 +742,8 @@ class _EditsOfFunction:
             likely = rule.likely
             old, new = shorten(old), shorten(new)
             change = rule.name, rule.tier, self._function.place, replacements, old, new, likely
-            self._result.append(Edit(*change, node, expression))
+            edit = Edit(*change, node, expression, reads_idle_name=reads_idle_name)
+            self._result.append(edit)
 
 
 #: A block of one axis as a column and as a row of two axes.

@@ -19,7 +19,7 @@ unparse = ast.unparse
 _GROUPS_OF_TWINS = """
 exp exp2 expm1; log log2 log1p log10; max min; maximum minimum; amax amin; sum mean max prod; sum cumsum; triu tril
 repeat tile; repeat repeat_interleave; zeros ones; zeros_like ones_like; sin cos; var std; sqrt square rsqrt
-argmax argmin; any all; floor ceil round; sinh tanh; float16 float32 float64; cumsum cumprod; sigmoid tanh
+argmax argmin; len sum; any all; floor ceil round; sinh tanh; float16 float32 float64; cumsum cumprod; sigmoid tanh
 relu gelu; logical_and logical_or; less less_equal; greater greater_equal; vstack hstack; argsort sort
 roll flip; less greater; fmax maximum; fmin minimum; concatenate stack; bfloat16 float32
 """
@@ -79,6 +79,37 @@ def change_comparison(p: Place) -> Changes:
             yield ast.Compare(
                 node.left, [*node.ops[:k], other(), *node.ops[k + 1 :]], node.comparators
             )
+
+
+#: The same comparisons with and without equality.
+_STRICTNESS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
+}  # fmt: skip
+
+
+def move_both_ends(p: Place) -> Changes:
+    """A range between two comparisons that includes its other end: ``0 < d <= n`` and ``0 <= d < n``."""
+    node = p.node
+    if isinstance(node, ast.Compare):
+        ops = [_STRICTNESS.get(type(op)) for op in node.ops]
+        if len(ops) == 2 and None not in ops:
+            yield ast.Compare(node.left, [op() for op in ops if op], node.comparators)
+        return
+    is_and = isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd)
+    sides = [node.left, node.right] if is_and else []
+    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
+        sides = node.values
+    moved = [_other_strictness(side) for side in sides]
+    if len(moved) == 2 and None not in moved:
+        left, right = moved
+        yield ast.BinOp(left, node.op, right) if is_and else ast.BoolOp(node.op, [left, right])
+
+
+def _other_strictness(node: ast.expr) -> ast.Compare | None:
+    if not isinstance(node, ast.Compare) or len(node.ops) > 1:
+        return None
+    other = _STRICTNESS.get(type(node.ops[0]))
+    return ast.Compare(node.left, [other()], node.comparators) if other else None
 
 
 def swap_compared(p: Place) -> Changes:
@@ -466,9 +497,17 @@ def raise_to_power(p: Place) -> Changes:
                 yield f"{p.xp}.{name}({p.text})"
 
 
+def take_distance(p: Place) -> Changes:
+    """The size of a whole number, such as a distance, or of an array of them."""
+    if isinstance(p.node, ast.BinOp) and p.kind.name in ("int", "ints"):
+        is_array = p.kind.is_array and p.xp and not p.is_kernel
+        yield f"{p.xp}.abs({p.text})" if is_array else f"abs({p.text})"
+
+
 def _numbers_that_fit(p: Place) -> list[str]:
     names = p.names("int", "float", "floats")
-    return [n for n, kind in names.items() if not kind.is_array or kind.broadcasts_to(p.kind)]
+    fit = p.kind_to_fit
+    return [n for n, kind in names.items() if not kind.is_array or kind.broadcasts_to(fit)]
 
 
 def insert_factor(p: Place) -> Changes:
@@ -592,10 +631,30 @@ def insert_function_of_name(p: Place) -> Changes:
                     yield f"{p.text} / {p.xp}.{function}({name})"
 
 
+def subtract_from_item(p: Place) -> Changes:
+    """An item of the same array, or of another, less an expression, plus it, or taken from it: ``c[-1] - c``."""
+    if not _is_number_to_change(p) or not isinstance(p.node, ast.Name):
+        return
+    for text, (kind, names) in p.function.expressions.items():
+        is_item = text.endswith("]") and not kind.is_array and kind.is_real
+        if is_item and names <= p.scope.keys():
+            yield f"{text} - {p.text}"
+            yield f"{p.text} - {text}"
+            yield f"{p.text} + {text}"
+
+
 #: For rules that look at the kind of an expression, not at its form.
 ANY = ast.expr
 RULES: tuple[EditRule, ...] = (
     EditRule("comparison", 1, ast.Compare, change_comparison, likely=True),
+    EditRule(
+        "range",
+        1,
+        (ast.Compare, ast.BinOp, ast.BoolOp),
+        move_both_ends,
+        likely=True,
+        added=LOOKED_AT,
+    ),
     EditRule("operands", 1, ast.Compare, swap_compared),
     EditRule("operator", 1, ast.BinOp, change_operator, likely=True),
     EditRule("rounding", 1, ast.BinOp, round_up, likely=True),
@@ -628,6 +687,7 @@ RULES: tuple[EditRule, ...] = (
     EditRule("transposed", 2, ANY, transpose),
     EditRule("wrapped", 2, ANY, wrap),
     EditRule("exponent", 2, ANY, raise_to_power),
+    EditRule("exponent", 2, ast.BinOp, take_distance, added=LOOKED_AT, where="arrays"),
     EditRule("factor", 2, ANY, insert_factor),
     EditRule("term", 2, ANY, insert_term),
     EditRule("normalised", 2, ANY, normalise, where="arrays"),
@@ -640,4 +700,5 @@ RULES: tuple[EditRule, ...] = (
     EditRule("term", 3, ANY, add_difference),
     EditRule("term", 3, ANY, combine_whole),
     EditRule("factor", 3, ANY, insert_function_of_name),
+    EditRule("term", 3, ast.Name, subtract_from_item, likely=True, added=LOOKED_AT),
 )

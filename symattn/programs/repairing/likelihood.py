@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 
 from symattn.programs.repairing.edits import Edit
 
@@ -26,14 +28,44 @@ def size_of(edit: Edit) -> float:
 
     A change of the same text at several places counts at each of them.
     """
-    old = _TOKENS.findall(edit.old)
-    new = _TOKENS.findall(edit.new)
+    return edit.times * _size_of_change(edit.old, edit.new)
+
+
+# Each edit is sorted by its size several times.
+@lru_cache(maxsize=1 << 14)
+def _size_of_change(old_text: str, new_text: str) -> float:
+    old = _TOKENS.findall(old_text)
+    new = _TOKENS.findall(new_text)
     steps = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
     changed = sum(max(j - i, n - m) for tag, i, j, m, n in steps if tag in ("replace", "insert"))
     removed = sum(j - i for tag, i, j, *_ in steps if tag == "delete")
     added = [word for tag, _, _, n, m in steps if tag in ("replace", "insert") for word in new[n:m]]
     numbers = sum(word[0].isdigit() and word not in _USUAL_NUMBERS for word in added)
-    return edit.times * float(changed + _REMOVED * removed + _ARBITRARY * numbers)
+    return float(changed + _REMOVED * removed + _ARBITRARY * numbers)
+
+
+#: The rule that adds or subtracts 1.
+_SHIFT_RULE = "±1"
+
+
+def rarity_of(edit: Edit) -> int:
+    """Return how rarely an edit is what was meant, compared with others of its size that do the same.
+
+    A token is taken for a similar one more often than one is forgotten. A 1 is forgotten in a sum of places or lengths;
+    a length that is read off an array, or an item, is what it is.
+    """
+    if len(_TOKENS.findall(edit.old)) == len(_TOKENS.findall(edit.new)):
+        return 0
+    return 2 if edit.rule == _SHIFT_RULE and not _is_sum(edit.old) else 1
+
+
+def _is_sum(text: str) -> bool:
+    try:
+        node = ast.parse(text, mode="eval").body
+    except SyntaxError:
+        # Only a long expression is shown in part.
+        return True
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub)
 
 
 #: Rules with an edit for nearly every expression or line: each of these is rarely the mistake.

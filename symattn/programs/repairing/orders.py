@@ -72,14 +72,30 @@ def move_operation(p: Place) -> Changes:
 
 
 def swap_nested_calls(p: Place) -> Changes:
-    """Two calls, one within the other, in the other order."""
+    """Two calls, one within the other, in the other order; also two methods, ``x.mean(-1).pow(2)``."""
     outer = p.node
+    if (swapped := _swap_methods(p)) is not None:
+        yield swapped
     inner = outer.args[0] if outer.args else None
     if not isinstance(inner, ast.Call) or not inner.args or isinstance(inner.args[0], ast.Starred):
         return
     # Two calls of one function are the same in either order.
     if ast.unparse(outer.func) != ast.unparse(inner.func):
         yield _with_first(inner, _with_first(outer, inner.args[0]))
+
+
+def _swap_methods(p: Place) -> ast.Call | None:
+    """Return the call of a method of what another method returns, with both in the other order; None for others."""
+    last = p.node.func
+    first = last.value if isinstance(last, ast.Attribute) else None
+    if not isinstance(first, ast.Call) or not isinstance(first.func, ast.Attribute):
+        return None
+    of = first.func.value
+    # A function of a module has its array as an argument.
+    if not p.kind_of(of).is_array or first.func.attr == last.attr:
+        return None
+    inner = ast.Call(ast.Attribute(of, last.attr), p.node.args, p.node.keywords)
+    return ast.Call(ast.Attribute(inner, first.func.attr), first.args, first.keywords)
 
 
 # -- axes --------------------------------------------------------------------------------------------------------------

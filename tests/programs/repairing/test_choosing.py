@@ -11,6 +11,7 @@ from symattn.document.evidence import Grade
 from symattn.programs.repairing import choosing
 from symattn.programs.repairing.choosing import _EditSearch
 from symattn.programs.repairing.edits import Edit
+from symattn.programs.repairing.likelihood import rarity_of, size_of
 from symattn.programs.repairing.oracle import EditAnswer
 from symattn.programs.repairing.trials import Opened, Screened
 from symattn.verification.repair import Replacement
@@ -247,3 +248,49 @@ def test_small_edits_first_find_what_all_edits_of_a_tier_find(monkeypatch: pytes
         assert searches[0]._accepted == searches[1]._accepted
         fewer += searches[1]._tried < searches[0]._tried
     assert fewer > 5
+
+
+def _edit(rule: str, old: str, new: str) -> Edit:
+    return Edit(rule, 1, 0, (Replacement(1, 0, 1, len(old), new),), old, new, likely=True)
+
+
+def test_of_equal_sizes_a_token_is_exchanged_before_a_1_is_added_to_a_sum_and_to_a_length() -> None:
+    exchanged = _edit("range", "(d > 0) & (d <= w)", "(d >= 0) & (d < w)")
+    of_sum, of_length = _edit("±1", "past + t", "past + t + 1"), _edit("±1", "k.shape[0]", "k.shape[0] + 1")
+    assert {size_of(edit) for edit in (exchanged, of_sum, of_length)} == {2.0}
+    assert [rarity_of(edit) for edit in (exchanged, of_sum, of_length)] == [0, 1, 2]
+
+
+class TrialsOfIdle:
+    """Trials in which a small edit of line 1 passes, and a larger one of line 2 that reads an idle name."""
+
+    def __init__(self, reads: bool, strays: bool = False) -> None:
+        small, large = _edit("constant", "2", "3"), _edit("factor", "x", "x * lost_factor")
+        self.every = [small, replace(large, reads_idle_name=reads)]
+        self.strays = strays
+
+    def edits(self, tier: int) -> list[Edit]:
+        return self.every if tier == 1 else []
+
+    def screen(self, several: Any) -> list[Screened]:
+        reads = [edits[0].reads_idle_name for edits in several]
+        return [Screened(number, True, self.strays and r) for number, r in enumerate(reads)]
+
+    def version(self, edits: Any) -> str:
+        return edits[0].new
+
+    def work_done(self) -> float:
+        return 0.0
+
+
+@pytest.mark.parametrize(
+    ("reads", "strays", "first"), [(True, False, "x * lost_factor"), (False, False, "3"), (True, True, "3")]
+)
+def test_an_edit_that_reads_what_nothing_reads_comes_first_if_the_code_keeps_its_path(
+    monkeypatch: pytest.MonkeyPatch, reads: bool, strays: bool, first: str
+) -> None:
+    monkeypatch.setattr(choosing, "examine", lambda *_: EditAnswer(Grade.SAMPLED, new_search=True))
+    session: Any = SimpleNamespace(budget=1e9, runner=None, seed=0)
+    trials: Any = TrialsOfIdle(reads, strays)
+    search = _EditSearch(session, trials, Opened("f.py", ""), SimpleNamespace(all=()), 1)  # type: ignore[arg-type]
+    assert search.found().repairs[0].new == first

@@ -33,6 +33,7 @@ HALVES = "z = x.astype('e')\n"
 # rule, tier, the wrong body, the right one; the function is f(x, y, m, n, ids, given)
 BODIES = [
     ("comparison", 1, "return np.where(ids > n, 0, x)", "return np.where(ids >= n, 0, x)"),
+    ("range", 1, "return np.where((ids > n) & (ids <= 3), 0, x)", "return np.where((ids >= n) & (ids < 3), 0, x)"),
     ("operands", 1, "return x - y", "return y - x"),
     ("operator", 1, "return x * y", "return x / y"),
     ("rounding", 1, "return x * (7 // n)", "return x * -(-7 // n)"),
@@ -133,6 +134,11 @@ BODIES = [
     ("in parallel: repeated", 3, "return np.tile(x, (1, n)) + np.tile(y, (1, n))",
      "return np.repeat(x, n, axis=1) + np.repeat(y, n, axis=1)"),
     ("slice moved", 2, "return x[:1] * y", "return x[n:n + 1] * y"),
+    ("order of calls", 2, "return x.sum(0, keepdims=True).clip(0) * y", "return x.clip(0).sum(0, keepdims=True) * y"),
+    ("term", 3, "z = x[0]\n    return np.exp(z) * z[-1]", "z = x[0]\n    return np.exp(z[-1] - z) * z[-1]"),
+    ("term", 2, "z = x[0, 0]\n    return y + np.exp(z)", "return y + np.exp(x[0, 0] - x)"),
+    ("exponent", 2, "return x * (ids - n)", "return x * abs(ids - n)"),
+    ("function", 1, "z = x[0]\n    return y / len(z)", "return y / sum(x[0])"),
     ("assignment", 3, "z = x\n    for i in range(2):\n        w = z + y\n    return z", "return x + 2 * y"),
 ]  # fmt: skip
 
