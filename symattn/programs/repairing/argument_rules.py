@@ -1,4 +1,4 @@
-"""The rule that gives a helper of the same file an argument which a call leaves to its default value."""
+"""The rules that change arguments: what a helper of the same file gets, and those of another call of a function."""
 
 from __future__ import annotations
 
@@ -33,6 +33,43 @@ def give_argument(p: Place) -> Iterator[ast.expr]:
             yield ast.Call(node.func, node.args, keywords)
 
 
+def name_number_of_call(p: Place) -> Iterator[ast.expr]:
+    """A name or a length in place of a number that a helper of the same file gets: ``rotate(q, 0)``."""
+    node = p.node
+    if _helper_called(p) is None:
+        return
+    for k, argument in enumerate(node.args):
+        for new in _names_for_number(p, argument):
+            yield ast.Call(node.func, [*node.args[:k], new, *node.args[k + 1 :]], node.keywords)
+    for k, keyword in enumerate(node.keywords):
+        for new in _names_for_number(p, keyword.value):
+            other = ast.keyword(keyword.arg, new)
+            keywords = [*node.keywords[:k], other, *node.keywords[k + 1 :]]
+            yield ast.Call(node.func, node.args, keywords)
+
+
+def _names_for_number(p: Place, argument: ast.expr) -> list[ast.expr]:
+    value = argument.value if isinstance(argument, ast.Constant) else None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return []
+    return [ast.parse(text, mode="eval").body for text in _values_like(p, value)]
+
+
+def take_arguments_of_other_call(p: Place) -> Iterator[ast.expr]:
+    """The keywords of another call of the function or method: ``s.max()`` beside ``s.max(axis=-1, keepdims=True)``."""
+    node, word = p.node, _word_of(p.node)
+    if node.keywords or not word:
+        return
+    for other in ast.walk(p.function.source.tree):
+        is_alike = isinstance(other, ast.Call) and _word_of(other) == word
+        if is_alike and other.keywords and len(other.args) == len(node.args):
+            yield ast.Call(node.func, node.args, other.keywords)
+
+
+def _word_of(node: ast.Call) -> str:
+    return str(getattr(node.func, "attr", getattr(node.func, "id", "")))
+
+
 def _helper_called(p: Place) -> FunctionType | None:
     """Return the function of the user's file that a call names, or None."""
     function = p.function.source.function
@@ -61,4 +98,8 @@ def _values_like(p: Place, default: object) -> Iterator[str]:
 
 RULES: tuple[EditRule, ...] = (
     EditRule("argument", 2, ast.Call, give_argument, likely=True, added=LOOKED_AT, where="arrays"),
+    EditRule(
+        "argument", 2, ast.Call, name_number_of_call, likely=True, added=LOOKED_AT, where="arrays"
+    ),
+    EditRule("axis", 1, ast.Call, take_arguments_of_other_call, likely=True, added=LOOKED_AT),
 )

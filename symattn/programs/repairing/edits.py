@@ -51,7 +51,8 @@ class Edit:
     the number of the expression that changes, -1 for any other change, and ``expression`` what stands in its place.
     An edit without ``old`` text inserts a line. A change of the same text at several places is made so many ``times``.
     Edits of one ``group`` gave the same values where they were evaluated, ``alike`` counts those before; 0 for none.
-    One that ``reads_idle_name`` uses a value that the code computes or takes, and reads nowhere.
+    One that ``reads_idle_name`` uses a value that the code computes or takes, and reads nowhere; one that
+    ``repeats_call`` makes a call that stands elsewhere in the function.
     """
 
     rule: str
@@ -67,6 +68,7 @@ class Edit:
     alike: int = field(default=0, compare=False)
     times: int = 1
     reads_idle_name: bool = field(default=False, compare=False)
+    repeats_call: bool = field(default=False, compare=False)
 
     @property
     def line(self) -> int:
@@ -698,7 +700,8 @@ class _EditsOfFunction:
         idle = self._function.idle
         reads = bool(idle) and any(isinstance(n, ast.Name) and n.id in idle for n in ast.walk(tree))
         shown = shown_change(old, text)
-        self._record_new_edit(rule, (replacement,), *shown, at, text, reads_idle_name=reads)
+        repeats = isinstance(tree, ast.Call) and text in self._function.expressions
+        self._record_new_edit(rule, (replacement,), *shown, at, text, reads, repeats)
 
     def _edit_statement(
         self,
@@ -735,6 +738,7 @@ class _EditsOfFunction:
         node: int = -1,
         expression: str = "",
         reads_idle_name: bool = False,
+        repeats_call: bool = False,
     ) -> None:
         # Two rules may yield the same edit; the first one counts.
         if replacements not in self._known:
@@ -742,8 +746,9 @@ class _EditsOfFunction:
             likely = rule.likely
             old, new = shorten(old), shorten(new)
             change = rule.name, rule.tier, self._function.place, replacements, old, new, likely
-            edit = Edit(*change, node, expression, reads_idle_name=reads_idle_name)
-            self._result.append(edit)
+            edit = Edit(*change, node, expression)
+            hints = {"reads_idle_name": reads_idle_name, "repeats_call": repeats_call}
+            self._result.append(replace(edit, **hints) if any(hints.values()) else edit)
 
 
 #: A block of one axis as a column and as a row of two axes.

@@ -26,8 +26,11 @@ _USUAL_NUMBERS = ("0", "1", "0.5", "0.0", "1.0")
 def size_of(edit: Edit) -> float:
     """Return how many tokens an edit changes or adds; one that it only removes counts less.
 
-    A change of the same text at several places counts at each of them.
+    A change of the same text at several places counts at each of them. A call that stands elsewhere in the function as
+    well is one token: the code says already how it is made.
     """
+    if edit.repeats_call:
+        return float(edit.times)
     return edit.times * _size_of_change(edit.old, edit.new)
 
 
