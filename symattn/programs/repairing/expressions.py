@@ -166,7 +166,8 @@ def change_function(p: Place) -> Changes:
     node = p.node
     if isinstance(node, ast.Attribute):
         for other in TWINS.get(node.attr, ()):
-            yield f"{unparse(node.value)}.{other}"
+            # A tree, since ``(x * y).mean()`` needs its brackets.
+            yield ast.Attribute(node.value, other, ast.Load())
     elif p.is_called:
         for other in TWINS.get(node.id, ()):
             yield other

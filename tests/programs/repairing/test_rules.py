@@ -41,6 +41,7 @@ BODIES = [
     ("and/or", 1, "return x if n > 1 or n > 2 else y", "return x if n > 1 and n > 2 else y"),
     ("branches", 1, "return x if n > 5 else y", "return y if n > 5 else x"),
     ("function", 1, "return np.exp(x)", "return np.exp2(x)"),
+    ("function", 1, "return x + (x * y).mean(axis=0)", "return x + (x * y).sum(axis=0)"),
     ("unwrapped", 1, "return np.abs(x)", "return x"),
     ("arguments", 1, "return np.where(m, x, y)", "return np.where(m, y, x)"),
     ("argument dropped", 1, "return x.sum(axis=0)", "return x.sum()"),
