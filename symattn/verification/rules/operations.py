@@ -35,6 +35,7 @@ _MOST = 40  # arrays that replace others; of more, only those with names
 _ROUNDS = 2
 _COMPARED = 3  # rounds of a site in which replacements are compared with each other
 _DEEP = 3  # operations over which one is moved
+_USES = "uses "  # the first word of causes that give two formulas
 _NODES = 120  # operations of a way of computing that takes too long to replace
 
 
@@ -342,12 +343,14 @@ def replacements(
     return []
 
 
-def _plainest_first(pair: tuple[str, OtherOperation]) -> tuple[bool, bool, int]:
-    """Put what takes no further array first, then what is replaced everywhere alike, then what takes fewer words."""
+def _plainest_first(pair: tuple[str, OtherOperation]) -> tuple[bool, bool, bool, int]:
+    """Put what takes no further array first, formulas before operators on entries, then what is replaced everywhere
+    alike, then what takes fewer words."""
     words, new = pair
     return (
         getattr(new.run, "func", None)
         in (_combine_operand_with_latest, _exchange_operand_for_latest),
+        not words.startswith(_USES),
         new.line,
         len(words),
     )
@@ -427,7 +430,7 @@ def _yield_changed_entries(recording: Recording, result: RecordedArray) -> Itera
             length = result.shape[axis] if -len(result.shape) <= axis < len(result.shape) else 1
             for last in (False, True) if length > 1 else ():
                 end = "last" if last else "first"
-                words = f"uses {recording.word(a)} instead of {array} for the {end} entry of axis {axis}"
+                words = f"{_USES}{recording.word(a)} instead of {array} for the {end} entry of axis {axis}"
                 yield (
                     partial(str, words),
                     partial(_keep_operand_at_end, place, axis, last),
