@@ -13,6 +13,7 @@ from symattn.models.auditing.audit_report import AuditReport  # noqa: E402
 from symattn.models.auditing.begun import CallSite  # noqa: E402
 from symattn.models.auditing.mixers import reading  # noqa: E402
 from symattn.models.auditing.mixers.mixer_judge import judge_mixer, read_mixer  # noqa: E402
+from symattn.models.inferring.tiny_models import tiny  # noqa: E402
 from tests.models.auditing.test_mixer_arguments import draw  # noqa: E402
 from tests.models.auditing.test_recurrences import (  # noqa: E402
     _MAMBA,
@@ -161,6 +162,14 @@ def test_what_a_part_does_from_a_cache_and_nothing_reads_is_not_judged() -> None
         report = decoded(model, past_key_values=OwnCache(config=model.config))
     assert "not compared with one pass of all tokens: its cache is of the class OwnCache" in report.coverage
     assert [part.name for part in report.unjudged] == ["model.layers.0.linear_attn"]
+
+
+def test_choices_between_equal_scores_are_no_fault_of_a_cache() -> None:
+    # Two heads of an indexer give many scores of 0, between which the number of tokens decides.
+    report = decoded(tiny("deepseek_v32", num_hidden_layers=2).float())
+    (found,) = report.decoding
+    assert found.faults == []
+    assert not any(part.leak for part in report.mixing)
 
 
 # -- training ----------------------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ _OF_CACHES = ("past_key_values", "cache", "cache_params")
 _LEFT_OUT = (*_OF_CACHES, "labels", "logits_to_keep", "num_logits_to_keep", "use_cache")
 #: Arguments with a number for each token, on the last axis.
 _BY_TOKEN = ("position_ids", "cache_position", "token_type_ids")
+_BY_COUNT = "its outputs depend on how many tokens a pass has, as choices between equal scores may"
 #: Rotations whose rates depend on the number of tokens so far.
 _BY_LENGTH = ("dynamic", "longrope")
 
@@ -253,8 +254,29 @@ def _compare_runs(
     whole, _ = run_with_outputs(wide, paths, joined, {"use_cache": False})
     starts = accumulate((one.length for one in passes), initial=0)
     runs = list(zip(starts, by_pass, strict=False))
-    difference = find_first_difference(runs[1:], whole, real_tokens(joined))
+    real = real_tokens(joined)
+    difference = find_first_difference(runs[1:], whole, real)
+    if difference is None:
+        return Decoding(steps)
+    # Choices between equal scores may depend on how many tokens there are, without any cache.
+    shorter = [passes[0].length, next(end for end in _ends(passes) if end > difference.token)]
+    for length in shorter:
+        fewer, _ = run_with_outputs(wide, paths, _cut(joined, length), {"use_cache": False})
+        if find_first_difference([(0, fewer)], whole, real) is not None:
+            return Decoding(steps, reason=_BY_COUNT)
     return Decoding(steps, difference)
+
+
+def _ends(passes: Sequence[RecordedPass]) -> Iterable[int]:
+    return accumulate(one.length for one in passes)
+
+
+def _cut(joined: RecordedPass, length: int) -> RecordedPass:
+    """Return the first tokens of a pass, with their masks and positions."""
+    others = {
+        name: x[..., :length] if hasattr(x, "shape") else x for name, x in joined.others.items()
+    }
+    return RecordedPass(joined.key, joined.tokens[:, :length], others, None)
 
 
 def _join(passes: Sequence[RecordedPass]) -> RecordedPass | str:
@@ -296,7 +318,8 @@ def real_tokens(joined: RecordedPass) -> Tensor:
     import torch
 
     mask = joined.others.get("attention_mask")
-    if mask is None:
+    # A mask of pairs of tokens says nothing of padding.
+    if mask is None or getattr(mask, "ndim", 0) != 2:
         return torch.ones(joined.tokens.shape[:2], dtype=torch.bool)
     real: Tensor = mask.cpu() != 0
     return real
