@@ -112,6 +112,7 @@ def test_the_number_in_an_operation_is_read_off_the_outputs(words: str) -> None:
 
 def test_limits_beyond_all_entries_are_found() -> None:
     rng = np.random.default_rng(0)
-    inputs = {"x": 1e-2 * rng.standard_normal((7, 5)), "gain": rng.standard_normal(5)}
-    words = "uses max(mean(x ⊙ x) + 1e-05, 0.01) instead of mean(x ⊙ x) + 1e-05"
-    assert words in _nearest(RMSNorm(), normed(lambda m: np.maximum(m, 0.01)), inputs)
+    inputs = {"x": rng.standard_normal((7, 5)), "gain": rng.standard_normal(5)}
+    for limit, change in ((0.01, np.minimum), (100.0, np.maximum)):
+        found = _nearest(RMSNorm(), normed(lambda m, limit=limit, change=change: change(m, limit)), inputs)
+        assert any(f"(mean(x ⊙ x) + 1e-05, {limit:.3g})" in words for words in found), found

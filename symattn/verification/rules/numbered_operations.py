@@ -93,9 +93,11 @@ def _make_limit_grid(entries: np.ndarray) -> tuple[float, ...]:
 
 
 def _make_lower_limit_grid(entries: np.ndarray) -> tuple[float, ...]:
-    """Return such numbers, and larger ones, which are below every entry that the function uses."""
+    """Return such numbers, and larger ones, which are above all entries; for negative entries also ones nearer to 0."""
     largest, unit = float(entries.max()), float(np.abs(entries).max()) or 1.0
-    return (*_make_limit_grid(entries), *(largest + unit * x for x in _BEYOND))
+    nearer = [largest / x for x in _BEYOND if x > 1] if largest < 0 else []
+    beyond = (largest + unit * x for x in _BEYOND)
+    return tuple(sorted({*_make_limit_grid(entries), *nearer, *beyond}))
 
 
 def _make_upper_limit_grid(entries: np.ndarray) -> tuple[float, ...]:
