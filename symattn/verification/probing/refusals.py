@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -190,6 +191,8 @@ def _yield_candidate_promises(domain: Domain) -> Iterator[_Promise]:
         )
 
 
+# Asked again after each refusal, and the lengths of a promise take milliseconds to count.
+@lru_cache(maxsize=1 << 10)
 def _make_promise(domain: Domain, field: str, value: object) -> _Promise:
     if field == "contiguous":
         return _Promise(field, value, lambda case: case[1] not in APART, 0)
