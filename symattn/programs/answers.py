@@ -151,7 +151,8 @@ def _have_types(x: tuple[Any, ...], parts: tuple[Any, ...]) -> bool:
 
 
 def _have_fields_types(x: Any) -> bool:
-    hints = _hints_of_fields(type(x))
+    kind: Any = type(x)
+    hints = _hints_of_fields(kind)
     return all(
         hasattr(x, name) and has_declared_types(getattr(x, name), hint)
         for name, hint in hints.items()
