@@ -314,7 +314,12 @@ def steps(judged: CaseResult, variant: reference.Variant) -> tuple[tuple[str, st
     # Rows are shown of one head without a batch.
     if len(right["scores"].plain_shape) != 2:
         return ()
-    names = [name for name in _STEPS if name in right and name in wrong]
+    # A mistake may cut columns into heads that the definition has not: rows of these have no counterpart.
+    names = [
+        name
+        for name in _STEPS
+        if name in right and name in wrong and wrong[name].plain_shape == right[name].plain_shape
+    ]
     row = judged.where[1][0]
     return tuple(
         (name, _format_ball_row(right[name], row), _format_ball_row(wrong[name], row))

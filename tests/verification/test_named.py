@@ -795,3 +795,13 @@ def _of_tokens(
 def test_the_output_of_several_heads(program: Program, cause: str | None) -> None:
     report = verify(program, Attention(heads=2), domain=Domain(square_weights=True), examples=0, layout="nd")
     assert [fault.cause for fault in report.faults] == ([cause] if cause else [])
+
+
+@pytest.mark.deep
+def test_heads_that_the_specification_has_not_are_counted() -> None:
+    program = _of_tokens(lambda x, heads: 0, _in_blocks, _side_by_side)
+    (fault,) = verify(program, Attention(), domain=Domain(square_weights=True), examples=0, layout="nd").faults
+    assert fault.cause == "the columns are split into 2 heads, though --heads is 1"
+    assert fault.counterexample is not None
+    # Scores of two heads stand beside those of one in no row.
+    assert "scores" not in [name for name, _, _ in fault.counterexample.steps]

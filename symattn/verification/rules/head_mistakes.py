@@ -24,6 +24,9 @@ from symattn.verification.rules.rotating import OTHER_PAIRS
 Layout = Literal["half", "interleaved"]
 _BARE = "by a reshape alone, without moving their axis"
 _ROLES = {"q": "queries", "k": "keys", "v": "values"}
+_UNREQUESTED_HEADS = "the columns are split into {} heads, though --heads is 1"
+#: Numbers of heads that a layer may have though its specification says none.
+_USUAL_HEADS = (2, 3, 4, 6, 8, 12, 16)
 
 
 def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
@@ -53,6 +56,11 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
                 in_steps("split", words.format(f" of {noun}"), **{r: wrong})
                 for r, noun in _ROLES.items()
             )
+    if spec.heads == 1 and "x" in names and spec.latent is None:
+        yield from (
+            in_fields("split", _UNREQUESTED_HEADS.format(heads), heads=heads)
+            for heads in _USUAL_HEADS
+        )
     if spec.packed:
         yield from _yield_packed_column_mistakes(spec)
     if 1 < spec.key_heads < spec.heads:
