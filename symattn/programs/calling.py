@@ -223,18 +223,23 @@ _OPTIONS = {
     "g_v": "--value-norm rms",
     "lse": "--lse",
 }
-#: Parameters of linear attentions alone, by their plain names.
-_OF_RECURRENCES = frozenset(
-    plain(name) for name in ("g", "beta", "decay", "dt", "A_log", "initial_state")
-)
+_OPTIONS_OF_OTHERS = {
+    "--like gated-deltanet, or another linear attention (docs/definitions.md)": (
+        "g beta decay dt A_log initial_state"
+    ),
+    "--definition cached": "k_cache v_cache key_cache value_cache past_k past_v past_key past_value",
+    "--definition gradient": "do d_o dout grad_out grad_output",
+}
+#: Options that name another definition, by the plain names of parameters that it alone has.
+_OF_OTHER_DEFINITIONS = {
+    plain(name): option for option, names in _OPTIONS_OF_OTHERS.items() for name in names.split()
+}
 
 
 def unknown(label: str, name: str) -> InputError:
     """Return the error for a parameter for which no value is known."""
     value = f"say --call {name}=VALUE, in Python call={{{name!r}: VALUE}}"
-    option = _OPTIONS.get(meaning(name) or "", "")
-    if plain(name) in _OF_RECURRENCES:
-        option = "--like gated-deltanet, or another linear attention (docs/definitions.md)"
+    option = _OPTIONS.get(meaning(name) or "") or _OF_OTHER_DEFINITIONS.get(plain(name))
     hint = f"; hint: if the definition has this input, say {option}" if option else ""
     return InputError(f"{label}: no value is known for {name}; {value}{hint}")
 

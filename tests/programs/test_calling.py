@@ -294,8 +294,9 @@ def test_a_hint_names_the_option_that_gives_the_input(
     assert agree(function, Request.of(spec)).printed
 
 
-def test_names_of_recurrences_lead_to_linear_attention() -> None:
+def test_names_of_other_definitions_lead_to_these() -> None:
     assert "--like gated-deltanet" in refusal(lambda q, k, v, g, beta: v)
+    assert refusal(lambda q, k, v, k_cache, v_cache: v).endswith("say --definition cached")
 
 
 def test_notes_where_torch_means_another_alignment() -> None:
