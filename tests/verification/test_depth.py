@@ -136,6 +136,26 @@ def test_a_mistake_is_named(function: Callable[..., Array], code: str) -> None:
     assert [fault.codes[0].code for fault in faults] == [code]
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_half_precision(precision: str) -> None:
+    """Sums in float32 of inputs in half precision: no fault, and keys without their norm are named."""
+
+    def in_float32(w: Array, outputs: Array, norm: bool = True) -> Array:
+        x = outputs.astype(np.float32)
+        keys = rms(x) if norm else x
+        return weighted((keys * w.astype(np.float32)).sum(-1), x).astype(outputs.dtype)
+
+    def wrong(w: Array, outputs: Array) -> Array:
+        return in_float32(w, outputs, norm=False)
+
+    # So few calls need not exclude every mistake.
+    right = verify(lambda w, outputs: in_float32(w, outputs), NORMED, precision=precision, examples=1, budget=6)
+    assert not right.faults
+    (fault,) = verify(wrong, NORMED, precision=precision, examples=1, budget=6).faults
+    assert fault.cause == "keys are not normalised"
+
+
 def test_what_has_no_meaning_is_refused() -> None:
     w, outputs = np.ones(3), np.ones((2, 1, 3))
     refuses(NORMED, w[:2], outputs, says="w has the shape (2,), expected (3,)")
