@@ -318,7 +318,8 @@ def _forms_of(a: Argument, layout: Layout, request: Request) -> tuple[str, ...]:
     if a.input in ("bias", "drop"):
         # Without several heads, a bias or a mask of dropout has no axis of batches.
         return tuple(f for f in _MASKS[layout] if f[:1] != "b")
-    if a.input in ("positions", "positions_q") and request.spec.position.sections:
+    sections = getattr(request.spec.position, "sections", None)
+    if a.input in ("positions", "positions_q") and sections:
         return ("", *_OF_SECTIONS) if batch else ("",)
     if a.input in ("doc", "doc_q", "doc_k", "positions", "positions_q") and not a.form:
         return ("", "bk") if batch else ("",)

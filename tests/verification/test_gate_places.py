@@ -1,5 +1,7 @@
 """A gate behind the output projection: legal programs stay below the bound, and rougher ones do not."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -73,6 +75,6 @@ def test_the_place_belongs_to_a_gate_of_projected_tokens() -> None:
     refuses(Attention, output_gate_place="after", says="output_gate_place belongs to output_gate")
     q = np.ones((2, 3, 4))
     refuses(SPEC, q, q, q, gate=np.ones((3, 4)), says="needs the tokens x and w_o")
-    tokens: dict[str, Array] = {"x": np.ones((3, 4)), **{f"w_{role}": np.eye(4) for role in "qkv"}}
+    tokens: dict[str, Any] = {"x": np.ones((3, 4)), **{f"w_{role}": np.eye(4) for role in "qkv"}}
     refuses(SPEC, **tokens, gate=np.ones((3, 4)), says="needs the tokens x and w_o")
     refuses(SPEC, **tokens, w_o=np.ones((4, 2)), gate=np.ones((3, 4)), says="differs")

@@ -52,11 +52,11 @@ def partly(
 ) -> tuple[Attention, str]:
     """Return the attention, and why its positions are missing, if they are; only of a ``called`` one they may be."""
     c, family = known(source)
-    index, kind = _choose_layer_index(source, layer), _check_kind_of_attention(c, family, kind)
-    depth = c.count(*family.depth(kind))
+    index, checked = _choose_layer_index(source, layer), _check_kind_of_attention(c, family, kind)
+    depth = c.count(*family.depth(checked))
     if not 0 <= index < depth:
         raise InputError(f"{c}: layer {index} was requested; there are {depth}, counted from 0")
-    at = LayerPlace(c.of_layer(index), index, kind)
+    at = LayerPlace(c.of_layer(index), index, checked)
     fields: dict[str, Any] = {}
     open_ = ""
     for rule in (*family.kinds[at.kind], *(() if called else family.whole)):
