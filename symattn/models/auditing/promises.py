@@ -226,8 +226,8 @@ def promised(
 def number_of_layer(module: Module, name: str) -> int | None:
     """Return the number of a module's layer; None if neither the module nor its path has one."""
     own, numbers = getattr(module, "layer_idx", None), re.findall(r"(?:^|\.)(\d+)(?=\.|$)", name)
-    # Without an index of its own, the first number in the module's path is its layer.
-    return own if isinstance(own, int) else int(numbers[0]) if numbers else None
+    # Without an index of its own, the first number in the module's path is its layer. Zamba 2 stores -1 for none.
+    return own if isinstance(own, int) and own >= 0 else int(numbers[0]) if numbers else None
 
 
 def _find_kind(module: Module, name: str, config: Any) -> str:

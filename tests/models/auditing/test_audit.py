@@ -3,6 +3,7 @@
 import pytest
 
 from symattn import InputError, audit
+from symattn.models.auditing.promises import number_of_layer
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch]
@@ -58,3 +59,10 @@ def test_bad_input_is_one_line() -> None:
     for wrong in ({"model": 3}, {"contract": "loose"}, {"rows": 0}):
         with pytest.raises(InputError, match=r"audit:|contract|rows must be"):
             audit(**wrong)  # type: ignore[arg-type]
+
+
+def test_an_index_below_zero_is_none_of_a_layer() -> None:
+    module = torch.nn.Identity()
+    for own, number in ((-1, 3), (2, 2)):
+        module.layer_idx = own
+        assert number_of_layer(module, "model.layers.3.self_attn") == number
