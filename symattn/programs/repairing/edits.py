@@ -168,8 +168,8 @@ class FunctionPlaces:
             # Parents come before their operands, so that an array passes on to all numbers within.
             own = self.kind(node)
             around = own if own.is_array else self.array_around.get(getattr(node, "number", -1))
-            for operand in operands if around is not None else ():
-                if not self.kind(operand).is_array:
+            for operand in operands:
+                if around is not None and not self.kind(operand).is_array:
                     self.array_around[getattr(operand, "number", -1)] = around
 
     def _collect_operands(self) -> None:

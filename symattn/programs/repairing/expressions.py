@@ -99,8 +99,8 @@ def move_both_ends(p: Place) -> Changes:
     sides = [node.left, node.right] if is_and else []
     if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
         sides = node.values
-    moved = [_other_strictness(side) for side in sides]
-    if len(moved) == 2 and None not in moved:
+    moved = [m for side in sides if (m := _other_strictness(side)) is not None]
+    if len(sides) == len(moved) == 2:
         left, right = moved
         yield ast.BinOp(left, node.op, right) if is_and else ast.BoolOp(node.op, [left, right])
 

@@ -124,9 +124,9 @@ class _SessionOfEdit(Session):
     ) -> CaseResult:
         """Call the function, and judge its output; see ``Session``."""
         screened = self._compare_case_in_float64(case, self.call(case), self.legal(case.inputs))
-        is_right = screened is not None and screened.finding is None
-        if is_right and all(map(_is_near_in_its_row_and_column, screened.parts)):
-            return screened
+        if screened is not None and screened.finding is None:
+            is_near = all(map(_is_near_in_its_row_and_column, screened.parts))
+            return screened if is_near else super().run_case(case, or_smaller, by_first_way)
         return super().run_case(case, or_smaller, by_first_way)
 
 
