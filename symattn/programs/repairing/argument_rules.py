@@ -60,9 +60,10 @@ def take_arguments_of_other_call(p: Place) -> Iterator[ast.expr]:
     node, word = p.node, _word_of(p.node)
     if node.keywords or not word:
         return
-    for other in ast.walk(p.function.source.tree):
-        is_alike = isinstance(other, ast.Call) and _word_of(other) == word
-        if is_alike and other.keywords and len(other.args) == len(node.args):
+    calls = [n for n in ast.walk(p.function.source.tree) if isinstance(n, ast.Call)]
+    for other in calls:
+        is_alike = _word_of(other) == word and len(other.args) == len(node.args)
+        if is_alike and other.keywords:
             yield ast.Call(node.func, node.args, other.keywords)
 
 
