@@ -747,8 +747,9 @@ class _EditsOfFunction:
             old, new = shorten(old), shorten(new)
             change = rule.name, rule.tier, self._function.place, replacements, old, new, likely
             edit = Edit(*change, node, expression)
-            hints = {"reads_idle_name": reads_idle_name, "repeats_call": repeats_call}
-            self._result.append(replace(edit, **hints) if any(hints.values()) else edit)
+            if reads_idle_name or repeats_call:
+                edit = replace(edit, reads_idle_name=reads_idle_name, repeats_call=repeats_call)
+            self._result.append(edit)
 
 
 #: A block of one axis as a column and as a row of two axes.

@@ -738,8 +738,8 @@ class _Rebuilt:
         if isinstance(member, staticmethod | classmethod):
             return type(member)(self.value(member.__func__))
         if isinstance(member, property):
-            parts = (member.fget, member.fset, member.fdel)
-            return property(*map(self.value, parts), member.__doc__)
+            fget, fset, fdel = map(self.value, (member.fget, member.fset, member.fdel))
+            return property(fget, fset, fdel, member.__doc__)
         return self.value(member)
 
     def _rebuild_instance(self, x: Any) -> Any:
