@@ -239,11 +239,9 @@ class AuditReport(WithVerdict):
 
     def _list_probed_faults(self) -> list[str]:
         """Return leaks and differences of decoding in words."""
-        return [
-            words
-            for probe in (*self.dependence, *self.decoding, *self.training)
-            for words in probe.faults
-        ]
+        probes: list[Dependence | Decoding | Training]
+        probes = [*self.dependence, *self.decoding, *self.training]
+        return [words for probe in probes for words in probe.faults]
 
     @property
     def coverage(self) -> str:
@@ -256,7 +254,8 @@ class AuditReport(WithVerdict):
         gradients = f", gradients of {passed} judged" if self.gradients else ""
         masked = f"; {empty} fully masked rows left out" if empty else ""
         masked += f", {undefined} of them NaN or infinite" if undefined else ""
-        probes = (*self._mark_judged_dependence(), *self.decoding, *self.training)
+        probes: list[Dependence | Decoding | Training]
+        probes = [*self._mark_judged_dependence(), *self.decoding, *self.training]
         mixing = "".join(f"; {d.coverage}" for d in probes if d.coverage)
         if not self.findings:
             # Parts that mix tokens show that a pass has run.

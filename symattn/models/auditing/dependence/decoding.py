@@ -241,7 +241,7 @@ def _compare_runs(
         return Decoding(steps, reason=joined)
     by_pass, cache = list[list[ModuleOutputs]](), None
     for one in passes:
-        with_cache = {} if cache is None else {_name_of_cache(wide): cache}
+        with_cache: dict[str, Any] = {} if cache is None else {_name_of_cache(wide): cache}
         outputs, out = run_with_outputs(wide, paths, one, {**with_cache, "use_cache": True})
         cache = _first_cache(partial(_attribute, out))
         by_pass.append(outputs)
@@ -336,4 +336,4 @@ def _agrees_with_own(one: RecordedPass, again: Any) -> bool:
         return False
     eps = max(torch.finfo(one.output.dtype).eps, torch.finfo(torch.float32).eps)
     reach = _OWN_ROUNDING * eps**0.5 * float(wide.abs().max())
-    return float((own - wide).abs().max()) <= reach
+    return bool((own - wide).abs().max() <= reach)

@@ -65,7 +65,7 @@ def copied_in_float64(module: Module) -> Module:
     """
     wide = copy.deepcopy(module).double()
     for part in wide.modules():
-        config = getattr(part, "config", None)
+        config: Any = getattr(part, "config", None)
         if getattr(config, "_experts_implementation", None) is not None:
             config._experts_implementation = "eager"
     return wide
