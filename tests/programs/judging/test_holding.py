@@ -28,7 +28,7 @@ from tests.programs.judging.hostile import RIGHT
 
 #: Finds the pipe of the judge's answers, and writes into it.
 WRITING = """
-import ctypes, fcntl, os, pickle, stat, threading
+import fcntl, os, pickle, stat, threading
 
 def send(data):
     for number in range(3, 64):
@@ -55,10 +55,6 @@ HOLDING = {
         "def f(q, k, v):\n    threading.Thread(target=send_without_end, args=(answer('done', 1),)).start()\n"
         "    return right(q, k, v)",
         Status.TAMPERED, "pipe of the judge's answers",
-    ),
-    "reads nothing": (
-        "def f(q, k, v):\n    if q.size > 99:\n        ctypes.PyDLL(None).sleep(1000)\n    return right(q, k, v)",
-        Status.UNDECIDED, "did not return",
     ),
 }  # fmt: skip
 
