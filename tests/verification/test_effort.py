@@ -38,6 +38,7 @@ UNSCALED = chosen("scaling.no_scale")[0].program
 CLOCKS = {
     "verification/effort.py", "programs/process.py",
     "programs/judging/clock.py",  # for the seconds that are printed
+    "programs/child.py",  # for the most that an untrusted process can have worked
 }  # fmt: skip
 
 
