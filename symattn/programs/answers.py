@@ -165,14 +165,14 @@ def _hints_of_fields(kind: Any) -> dict[str, Any]:
     # An extended class is of another module than the class that it extends.
     known = {name for base in kind.__mro__ for name in vars(sys.modules[base.__module__])}
 
-    class Names(dict[str, Any]):
+    class TypesByName(dict[str, Any]):
         def __missing__(self, name: str) -> Any:
             # What a module has is looked up there.
             if name in known:
                 raise KeyError(name)
             return object
 
-    hints = get_type_hints(kind, None, Names())
+    hints = get_type_hints(kind, None, TypesByName())
     return {field.name: hints[field.name] for field in fields(kind)}
 
 

@@ -369,8 +369,8 @@ class Audit:
 
     def _probe_training(self, root: Module, args: Args, kwargs: Kwargs, out: Any) -> None:
         """Compare the first pass of a model in training with one in evaluation."""
-        seen = not root.training or id(root) in self._trained
-        if doing.reading or in_backward() or not self._probes_decoding or seen:
+        is_known = not root.training or id(root) in self._trained
+        if doing.reading or in_backward() or not self._probes_decoding or is_known:
             return
         recorded = record_pass(root, args, kwargs, out)
         if recorded is None or recorded.length < FEWEST_TOKENS:

@@ -38,8 +38,8 @@ def without_repeated_heads(places: Sequence[int], width: int) -> list[int]:
     [0, 1, 2, 3]
     """
     heads = [list(places[i : i + width]) for i in range(0, len(places), width)]
-    kept = [head for i, head in enumerate(heads) if i == 0 or head != heads[i - 1]]
-    return [place for head in kept for place in head]
+    distinct = [head for i, head in enumerate(heads) if i == 0 or head != heads[i - 1]]
+    return [place for head in distinct for place in head]
 
 
 def _yield_runs(places: Sequence[int]) -> Iterator[list[int]]:

@@ -58,12 +58,12 @@ class _ScaledColumns:
             return None
         return _FoundColumns(tuple(places), wanted[0] / self.columns[0, places])
 
-    def words_from(self, found: _FoundColumns, width: int = 1) -> str:
+    def words_from(self, columns: _FoundColumns, width: int = 1) -> str:
         """Return the function, and where its columns stand; those of heads so wide may be repeated."""
-        start = _describe_places([place // self.repeated for place in found.places], width)
+        start = _describe_places([place // self.repeated for place in columns.places], width)
         offset = self.offset
         if self.repeated > 1:
-            numbers = [place % self.repeated for place in found.places]
+            numbers = [place % self.repeated for place in columns.places]
             offset += _describe_places(numbers, width)
         return f"{self.function}({self.name}{start}{offset})"
 

@@ -354,13 +354,13 @@ class _EditSearch:
             return False
         edits = [e for tier in _TIERS_OF_IDLE_NAMES for e in self._enumerate_tier(tier)]
         reading: list[Several] = [(e,) for e in edits if e.reads_idle_name]
-        asked: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         self._refused.update(reading)
         for part in _parts_by_size(reading):
             candidates = self._screen_edits(part)
             # On another path they have their turn among the others.
             self._refused.difference_update(c.edits for c in candidates if c.rank)
-            if self._examine_candidates([c for c in candidates if not c.rank], asked):
+            if self._examine_candidates([c for c in candidates if not c.rank], counts):
                 return True
         return False
 
@@ -384,14 +384,14 @@ class _EditSearch:
         With ``by_size`` larger edits are screened only after the last questions to smaller ones: the smallest edit on
         the same path comes first, so that the answer is the same.
         """
-        asked: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         later: list[_ScreenedEdit] = []
         for part in _parts_by_size(several) if by_size else [several]:
             candidates = self._screen_edits(part)
             later += (c for c in candidates if c.rank)
-            if self._examine_candidates([c for c in candidates if not c.rank], asked):
+            if self._examine_candidates([c for c in candidates if not c.rank], counts):
                 return True
-        return self._examine_candidates(later, asked)
+        return self._examine_candidates(later, counts)
 
     def _screen_edits(self, several: Sequence[Several]) -> list[_ScreenedEdit]:
         """Try edits on the samples, and return those that pass all of them."""
@@ -420,22 +420,24 @@ class _EditSearch:
                 )
         return candidates
 
-    def _examine_candidates(self, candidates: Sequence[_ScreenedEdit], asked: Counter[str]) -> bool:
-        """Put the last questions to candidates, the best first, and count those that are ``asked``."""
+    def _examine_candidates(
+        self, candidates: Sequence[_ScreenedEdit], counts: Counter[str]
+    ) -> bool:
+        """Put the last questions to candidates, the best first, and count those that are ``counts``."""
         # Edits on the same path first, then the smallest, then likely rules.
         for rank, *_, edits in sorted(candidates, key=lambda c: c[:5]):
             # Beside an accepted edit, one that may only avoid the mistake adds nothing.
             if rank and self._accepted:
                 break
-            is_over = asked["searched"] == MAX_EXAMINED or self._effort.over
+            is_over = counts["searched"] == MAX_EXAMINED or self._effort.over
             # An edit that passed all samples and gets no last questions counts as left out.
-            if is_over or asked["candidates"] == MAX_CANDIDATES:
+            if is_over or counts["candidates"] == MAX_CANDIDATES:
                 self._cut = True
                 break
             answer = self._examine_edited_version(edits)
             self._effort.spend(calls=answer.work)
-            asked["candidates"] += 1
-            asked["searched"] += answer.new_search
+            counts["candidates"] += 1
+            counts["searched"] += answer.new_search
             # The first of a group alone: its others are tried once.
             self._refused_groups |= {e.group for e in edits if e.group and not e.alike}
             if answer.grade is not None:

@@ -151,8 +151,8 @@ class InDefinition(AttentionSearch):
         if screening.are_alike(outputs, self._with_right_outputs(outputs)):
             return words, run
 
-        def run_for_wrong(**given: Any) -> tuple[Any, ...]:
-            pairs = zip(run(**given), subject.ways[0](**given), strict=True)
+        def run_for_wrong(**inputs: Any) -> tuple[Any, ...]:
+            pairs = zip(run(**inputs), subject.ways[0](**inputs), strict=True)
             return tuple(y if k in wrong else right for k, (y, right) in enumerate(pairs))
 
         names = " and ".join(subject.outputs[k] for k in sorted(wrong))

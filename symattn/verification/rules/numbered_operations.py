@@ -55,7 +55,7 @@ _HALF = 0.5  # of the error: a form whose grid has no point that leaves less is 
 
 @dataclass(frozen=True)
 class NumberForm:
-    """What a number x does to an array, in words around {} for the array and {} for the number, and its grid.
+    """A change of an array by a number x, in words around {} for the array and {} for the number, and its grid.
 
     ``grid`` takes the finite entries of the array; the number that changes nothing is not in it. ``words_if_positive``
     are those for an array without negative entries, if they are simpler.
@@ -135,7 +135,7 @@ FORMS: tuple[NumberForm, ...] = (
 
 
 @dataclass(frozen=True)
-class _Place:
+class _NumberedPlace:
     """An array that may have a number in it: its step, words, entries, and the computation with it changed.
 
     ``arrays`` is the number of arrays that are changed alike.
@@ -170,9 +170,9 @@ def numbered_operations(
     return []
 
 
-def _select_nearest(places: Sequence[_Place], left: Left) -> list[MistakeFamily]:
+def _select_nearest(places: Sequence[_NumberedPlace], left: Left) -> list[MistakeFamily]:
     """Return the places and forms that leave least, each with a grid around its best number."""
-    coarse: list[tuple[float, int, _Place, NumberForm, tuple[float, float]]] = []
+    coarse: list[tuple[float, int, _NumberedPlace, NumberForm, tuple[float, float]]] = []
     for place in places:
         for form in FORMS:
             grid = form.grid(place.entries)
@@ -207,7 +207,7 @@ def _count_digits(x: float) -> int:
     return next(close, 9)
 
 
-def _measure_number(place: _Place, form: NumberForm, x: float, left: Left) -> float:
+def _measure_number(place: _NumberedPlace, form: NumberForm, x: float, left: Left) -> float:
     try:
         share = left(place.replay(partial(form.change, x)))
     except UNFIT:
@@ -245,7 +245,7 @@ def _make_narrow_grid(x: float) -> tuple[float, ...]:
     return tuple(sorted(x * factor for factor in (0.98, 1.0, 1.02)))
 
 
-def _write_form(place: _Place, form: NumberForm) -> str:
+def _write_form(place: _NumberedPlace, form: NumberForm) -> str:
     # The words are formatted once more with the number, so that braces of the array stay.
     array = place.words.replace("{", "{{").replace("}", "}}")
     is_positive = bool((place.entries >= 0).all())
@@ -263,14 +263,14 @@ def _write_form(place: _Place, form: NumberForm) -> str:
 # -- places ------------------------------------------------------------------------------------------------------------
 def _yield_input_places(
     way: Function, inputs: Mapping[str, Any], named: Mapping[str, str]
-) -> Iterator[_Place]:
+) -> Iterator[_NumberedPlace]:
     for name, step in named.items():
         entries = _select_finite_entries(inputs.get(name))
         if not entries.size:
             continue
 
         def run(change: Function, name: str = name) -> Function:
-            return lambda **given: way(**{**given, name: change(given[name])})
+            return lambda **inputs: way(**{**inputs, name: change(inputs[name])})
 
         def replayed(
             change: Function,
@@ -280,10 +280,10 @@ def _yield_input_places(
             every = outputs if isinstance(outputs, tuple) else (outputs,)
             return [np.asarray(y) for y in every]
 
-        yield _Place(step, name, entries, run, replayed)
+        yield _NumberedPlace(step, name, entries, run, replayed)
 
 
-def _yield_output_places(way: Function, replay: Replay) -> Iterator[_Place]:
+def _yield_output_places(way: Function, replay: Replay) -> Iterator[_NumberedPlace]:
     """Yield each output of several; that of a single one is the result of the last operation."""
     outputs = [np.asarray(getattr(y, "value", y)) for y in replay.outputs]
     for k, output in enumerate(outputs if len(outputs) > 1 else ()):
@@ -292,12 +292,12 @@ def _yield_output_places(way: Function, replay: Replay) -> Iterator[_Place]:
             return [*every[:k], change(every[k]), *every[k + 1 :]]
 
         def run(change: Function, change_one: Callable[..., list[Any]] = change_one) -> Function:
-            return lambda **given: tuple(change_one(change, [*way(**given)]))
+            return lambda **inputs: tuple(change_one(change, [*way(**inputs)]))
 
         entries = _select_finite_entries(output)
         if entries.size:
             words = _write_output(replay, k)
-            yield _Place("", words, entries, run, partial(change_one, every=outputs))
+            yield _NumberedPlace("", words, entries, run, partial(change_one, every=outputs))
 
 
 def _write_output(replay: Replay, k: int) -> str:
@@ -305,7 +305,7 @@ def _write_output(replay: Replay, k: int) -> str:
     return replay.recording.word(y, True) if isinstance(y, RecordedArray) else f"output {k + 1}"
 
 
-def _yield_operation_places(way: Function, replay: Replay) -> Iterator[_Place]:
+def _yield_operation_places(way: Function, replay: Replay) -> Iterator[_NumberedPlace]:
     """Yield the result of each site, in all rounds of it alike; and the results of sites whose words differ in a number
     alone, such as those of two parts that are merged, all together."""
     recording, sites = replay.recording, dict[int, list[RecordedArray]]()
@@ -329,7 +329,7 @@ def _write_node(recording: Recording, nodes: Sequence[RecordedArray]) -> str:
 
 def _yield_place_of_sites(
     way: Function, replay: Replay, sites: Sequence[Sequence[RecordedArray]]
-) -> Iterator[_Place]:
+) -> Iterator[_NumberedPlace]:
     values = [np.ravel(x.value) for nodes in sites for x in nodes]
     entries = _select_finite_entries(np.concatenate(values))
     if not entries.size:
@@ -348,7 +348,7 @@ def _yield_place_of_sites(
         return replay.run(replaced(change), min(nodes[0].number for nodes in sites))
 
     words = " and ".join(_write_node(replay.recording, nodes) for nodes in sites)
-    yield _Place(step, words, entries, run, replayed, len(sites))
+    yield _NumberedPlace(step, words, entries, run, replayed, len(sites))
 
 
 def _change_result(change: Function, at: OperationCall) -> Any:

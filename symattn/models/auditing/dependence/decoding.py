@@ -109,8 +109,10 @@ class DecodingRecorder:
         current = self._current
         if current is None or current.cache is not cache:
             self._current = None
-            held = _cached_tokens(cache)
-            is_new = passed is None if held is None else held == getattr(recorded, "length", None)
+            stored = _cached_tokens(cache)
+            is_new = (
+                passed is None if stored is None else stored == getattr(recorded, "length", None)
+            )
             if recorded is not None and is_new:
                 self._current = RecordedDecoding(cache, [recorded])
                 return None

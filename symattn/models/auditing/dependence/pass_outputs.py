@@ -80,7 +80,7 @@ def run_with_outputs(
     wide: Module, paths: Mapping[Module, str], one: RecordedPass, more: Mapping[str, Any]
 ) -> tuple[list[ModuleOutputs], Any]:
     """Run the copy, and return the outputs of its modules in the order of their ends, and what it returned."""
-    seen: list[ModuleOutputs] = []
+    outputs_of_modules: list[ModuleOutputs] = []
     tokens = Tokens(*one.tokens.shape[:2])
 
     def see(module: Module, args: Args, kwargs: Kwargs, out: Any) -> None:
@@ -92,12 +92,14 @@ def run_with_outputs(
         received = next((x for x in read if x is not None), None)
         integers = (x for x in arrays if x.ndim and not (x.is_floating_point() or x.is_complex()))
         places = tuple(x for x in integers if x.shape[-1] == tokens.n)
-        seen.append(ModuleOutputs(paths[module], type(module).__name__, gave, received, places))
+        outputs_of_modules.append(
+            ModuleOutputs(paths[module], type(module).__name__, gave, received, places)
+        )
 
     arguments = {one.key: one.tokens, **one.others}
     with lifted(), _hooked(paths, see):
         out = wide(**doubled(arguments), **more)
-    return seen, out
+    return outputs_of_modules, out
 
 
 @contextmanager

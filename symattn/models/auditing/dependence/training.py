@@ -78,10 +78,12 @@ def _compare_with_evaluation(
     if find_first_difference([(0, first)], second, real) is not None:
         return Training(reason="its passes in training are random")
     evaluated, _ = run_with_outputs(wide.eval(), paths, recorded, more)
-    found = find_first_difference([(0, first)], evaluated, real)
-    if found is None:
+    difference = find_first_difference([(0, first)], evaluated, real)
+    if difference is None:
         return Training()
-    return Training(replace(found, where="in training", other="in evaluation, without dropout"))
+    return Training(
+        replace(difference, where="in training", other="in evaluation, without dropout")
+    )
 
 
 def _silence(wide: Module) -> None:

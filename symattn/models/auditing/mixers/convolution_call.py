@@ -48,7 +48,7 @@ class ConvolutionState:
 
     @property
     def is_right(self) -> bool:
-        """Whether the state holds the last inputs, in every bit."""
+        """True if the state holds the last inputs, in every bit."""
         return bool((self.written == self.wanted).all())
 
     def describe_mistake(self) -> str:

@@ -368,9 +368,9 @@ def read_convolution_step(args: Args, kwargs: Kwargs) -> ConvolutionCall:
     names = ("weight", "bias", "activation")
     call = read_convolution((joined,), {name: passed.get(name) for name in names})
     wanted = joined[..., -before:].to(state.dtype)
-    kept = ConvolutionState(state.clone(), wanted, state)
+    state_after = ConvolutionState(state.clone(), wanted, state)
     sizes = call.sizes.replace(f"{joined.shape[-1]} tokens", _count_tokens(x.shape[-1]))
-    return replace(call, before=before, state=kept, sizes=sizes)
+    return replace(call, before=before, state=state_after, sizes=sizes)
 
 
 _READERS: dict[str, Callable[[Args, Kwargs], MixerCall]] = {
