@@ -43,6 +43,7 @@ from symattn.models.auditing.dependence.token_rows import FEWEST_TOKENS
 from symattn.models.auditing.dependence.training import probe_training
 from symattn.models.auditing.differences import Differences
 from symattn.models.auditing.layers.layer_hooks import Layers
+from symattn.models.auditing.mixers.lightning import LightningPasses
 from symattn.models.auditing.mixers.mixer_judge import MixerReader, judge_mixer, read_mixer
 from symattn.models.auditing.patches import (
     aside,
@@ -54,7 +55,7 @@ from symattn.models.auditing.patches import (
     watch,
 )
 from symattn.models.auditing.promises import ModelCall, Promise, ReviewedLayers
-from symattn.models.auditing.received import Received, of_torch, of_transformers
+from symattn.models.auditing.received import Received, UnreadCall, of_torch, of_transformers
 from symattn.models.auditing.setting import Args, Kwargs, Module, Tensor
 from symattn.models.auditing.tracing import mode
 from symattn.models.configurations.promised_layers import known
@@ -118,6 +119,7 @@ class Audit:
         self._decoded, self._findings_before = set[int](), dict[int, int]()
         self._trained = set[int]()
         self._differences = Differences()
+        self._lightning = LightningPasses()
         self._layers = Layers(self.report.layers.append) if layers else None
         if model is not None:
             self._record_module_paths(model)
@@ -239,6 +241,11 @@ class Audit:
         around = doing.modules[-2] if len(doing.modules) > 1 else None
         if not raised and args and self._differences.has_calls(around):
             self._judge_difference(around, module, args[0])
+        if not raised and not doing.reading and self.wants(module):
+            context = doing.models[-1] if doing.models else None
+            self._lightning.note(around, module, args, out, context)
+            if self._lightning.has_pass(module):
+                self._judge_lightning(module, args, kwargs, out)
         if threading.get_ident() in self._modes:
             self._modes[threading.get_ident()].tracer.tie()
         if len(doing.modules) == 1 and self in doing.followed:
@@ -258,6 +265,25 @@ class Audit:
                 finding = CallFinding(name, "difference of two calls", reason=defect(error))
             if finding is not None:
                 self._add_call_finding(finding)
+
+    def _judge_lightning(self, module: Module, args: Args, kwargs: Kwargs, out: Any) -> None:
+        """Judge a layer of lightning attention by what it computed, now that it ends."""
+        import torch
+
+        site = self._make_call_site(module, "forward pass of the layer")
+        with reading(), torch.no_grad():
+            try:
+                call, returned = self._lightning.read(module, args, kwargs, out)
+            except UnreadCall as reason:
+                result = site.unread(str(reason))
+            # The model runs as usual even if symattn fails.
+            except Exception as error:
+                result = site.unread(defect(error))
+            else:
+                search = self._searched < _SEARCHED
+                result = judge_mixer(site, call, returned, self._rows, search)
+                self._searched += result.state == "wrong"
+            self._add_call_finding(result)
 
     # -- called by the tracer of a thread ------------------------------------------------------------------------------
     def attended(self, received: Received, out: object) -> Callable[[Any], None] | None:
