@@ -29,6 +29,7 @@ _MAX_ENTRIES = 1 << 20  # of one array that leaves the process of the reference
 # of rows with rows, whose bounds take seconds a million in half precision
 _MAX_SCORES_IN_HALF = 1 << 22
 _KEPT_AXES = 2  # the last ones, which are never cut
+_OF_FLOATS = ("float", "bfloat")  # beginnings of the names of formats
 _OF_HEADS = 4  # axes of q, k, v: a batch, heads, tokens and columns
 _MAX_PLAUSIBLE_HEADS = 4  # each number costs a verification of the reference
 
@@ -39,6 +40,7 @@ class Benchmark:
 
     ``shapes`` are those of the inputs as the file makes them; in ``arrays`` leading axes may be cut to a few items.
     ``names`` are those of the model's parameters that take the arrays.
+    ``numbers`` are those among the model's arguments and attributes.
     ``problem`` says why there are no inputs. ``heads`` are numbers that a model of tokens may have: the one that it
     names, else whole numbers among its arguments and attributes that divide the width, and 1.
     """
@@ -50,6 +52,7 @@ class Benchmark:
     heads: tuple[int, ...] = (1,)
     problem: str = ""
     names: tuple[str, ...] = ()
+    numbers: tuple[float, ...] = ()
 
     def name_of(self, path: str, model: str) -> str:
         """Return the target that is an instance of a class in a file: ``ref.py:Model(8)``."""
@@ -88,10 +91,14 @@ def read_benchmark(path: str, model: str = MODEL) -> Benchmark:
         arrays = [frameworks.read(a) for a in inputs if hasattr(a, "dtype")]
     except Exception as error:  # the file's own code may raise anything
         return Benchmark(init, problem=one_line(error))
-    floats = [dtype for values, dtype, _ in arrays if values.dtype.kind == "f"]
+    floats = [dtype for _, dtype, _ in arrays if dtype.startswith(_OF_FLOATS)]
     most_scores = _MAX_SCORES_IN_HALF if set(floats) & {*HALF} else None
     names = _names_of_inputs(instance, inputs)
-    values = [values for values, _, _ in arrays]
+    # Arrays are read as float64, in which booleans and whole numbers are none.
+    values = [
+        values if dtype.startswith(_OF_FLOATS) else values.astype(bool if dtype == "bool" else int)
+        for values, dtype, _ in arrays
+    ]
     # Gates and rates have fewer axes than keys, so that an axis is one by its meaning.
     of_recurrence = cut_recurrence(dict(zip(names, values, strict=False)), _MAX_ENTRIES)
     small_arrays = of_recurrence or _cut_together(values, most_scores)
@@ -105,6 +112,7 @@ def read_benchmark(path: str, model: str = MODEL) -> Benchmark:
         _plausible_heads(instance, init, shapes),
         problem,
         names,
+        _list_numbers(instance, init),
     )
 
 
@@ -129,11 +137,16 @@ def _plausible_heads(
     if len(shapes) != 1 or not shapes[0]:
         return (1,)
     width = shapes[0][-1]
-    attributes = getattr(model, "__dict__", {}).values()
-    numbers = [n for n in (*init, *attributes) if type(n) is int and 1 < n < width]
+    numbers = [n for n in _list_numbers(model, init) if type(n) is int and 1 < n < width]
     several = [*dict.fromkeys(n for n in numbers if width % n == 0)][:_MAX_PLAUSIBLE_HEADS]
     # The numbers may be something else, such as a largest length.
     return (*several, 1)
+
+
+def _list_numbers(model: object, init: Sequence[object]) -> tuple[float, ...]:
+    """Return the numbers among the arguments and attributes of a model, each once."""
+    attributes = getattr(model, "__dict__", {}).values()
+    return tuple(dict.fromkeys(n for n in (*init, *attributes) if type(n) in (int, float)))
 
 
 def _call_benchmark_function(path: str, module: Any, name: str) -> list[Any]:

@@ -14,6 +14,9 @@ from symattn.document.errors import InputError
 from symattn.programs.layouts import of_layout
 from symattn.verification.engine import Session
 
+#: Inputs that are added to the scores, or forbid some.
+_OF_SCORES = ("bias", "mask")
+
 
 def by_definition(runner: Runner, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
     """Return the arrays by the names of the definition. Raises ``InputError`` if the candidate takes others."""
@@ -25,6 +28,11 @@ def by_definition(runner: Runner, arrays: Sequence[np.ndarray]) -> dict[str, np.
         raise InputError(
             f"they are {len(arrays)} arrays, and the candidate takes {', '.join(how.inputs)}"
         )
+    axes = dict(zip(names, map(np.ndim, arrays), strict=True))
+    for name in names:
+        # Some code reads the first of three axes as items, other code as heads.
+        if name in _OF_SCORES and axes[name] == 3 < axes.get("q", 0):
+            raise InputError(f"the first axis of their {name} may be one of heads or of items")
     # The call rounds to its format, and the definition must have the same numbers.
     rounded = (Format(how.dtype).rounded(a) if a.dtype.kind == "f" else a for a in arrays)
     return {name: of_layout(name, a, how.layout) for name, a in zip(names, rounded, strict=True)}

@@ -31,6 +31,10 @@ from symattn.programs.child import (
     with_fork_server,
 )
 from symattn.programs.guard import Tampered
+from symattn.programs.judging.attention_of_benchmark import (
+    plausible_attention,
+    with_heads_of_shapes,
+)
 from symattn.programs.judging.benchmark import CANDIDATE, MODEL, Benchmark
 from symattn.programs.judging.benchmark_inputs import by_definition, judge_case, reason_unjudged
 from symattn.programs.judging.clock import Clock
@@ -141,7 +145,11 @@ class ByReference:
             return self._make_invalid_judgement(
                 f"{self.reference} cannot be imported: its import {benchmark.message}", clock
             )
-        specs = plausible(benchmark) if self.definition is None else iter((self.definition,))
+        specs = (
+            plausible(benchmark)
+            if self.definition is None
+            else with_heads_of_shapes(self.definition, benchmark)
+        )
         # The shapes of the benchmark become promises, so that no other sizes are tried.
         tried = (
             (
@@ -505,36 +513,10 @@ def plausible(benchmark: Benchmark) -> Iterator[Specification]:
         yield from (RMSNorm(eps=eps) for eps in _EPSILONS)
         yield Softmax()
         return
-    # Heads that share keys come first: small inputs of one head agree with the others, too.
-    for heads, kv_heads in _count_grouped_heads(benchmark.shapes):
-        grouped = Attention(heads=heads, kv_heads=kv_heads)
-        yield from (grouped, replace(grouped, causal=True))
-        yield replace(grouped, causal=True, alignment="top-left")
-    # The likeliest first, since each one costs a verification.
-    yield from (
-        Attention(),
-        Attention(causal=True),
-        Attention(causal=True, alignment="top-left"),
-        Attention(scale=1),
-    )
+    yield from plausible_attention(benchmark)
+    yield Attention(scale=1)
     # Most references are attention, and to look for recurrences takes time.
     yield from plausible_recurrences(benchmark.shapes_by_name)
-
-
-def _count_grouped_heads(shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[int, int]]:
-    """Yield the numbers of heads of queries and of keys, if arrays may have an axis on which the two differ.
-
-    Heads are before the tokens, or between tokens and columns.
-    """
-    if len(shapes) < 2 or len(shapes[0]) != len(shapes[1]):
-        return
-    of_queries, of_keys = shapes[:2]
-    for axis in _AXES_OF_HEADS:
-        if len(of_queries) < -axis:
-            continue
-        heads, kv_heads = of_queries[axis], of_keys[axis]
-        if 0 < kv_heads < heads and heads % kv_heads == 0:
-            yield heads, kv_heads
 
 
 def _domain_of_shapes(spec: Specification, benchmark: Benchmark, axis: int = -2) -> Domain:
@@ -555,11 +537,13 @@ def _domain_of_benchmark_shapes(benchmark: Benchmark, axis: int = -2) -> Domain:
     queries, keys = benchmark.shapes[:2] if len(benchmark.shapes) > 2 else ((), ())
     of_one_query = [at for at in _AXES_OF_HEADS if _has_one_query(queries, keys, at)]
     axis = of_one_query[0] if of_one_query else axis
-    lengths = [shape[axis] for shape in benchmark.shapes if len(shape) >= -axis]
+    # Further arrays, such as masks and sinks, have other axes.
+    arrays = benchmark.shapes[: len("qkv")]
+    lengths = [shape[axis] for shape in arrays if len(shape) >= -axis]
     if not lengths:
         return usual
     alike = len(set(lengths)) == 1
-    widths = {shape[-1] for shape in benchmark.shapes}
+    widths = {shape[-1] for shape in arrays}
     most = max(min(max(lengths), usual.max_tokens), 1)
     return Domain(
         # Widths of tokens and of weights say nothing about each other.

@@ -13,11 +13,11 @@ from symattn.arrays.precision import Precision
 from symattn.bounds.called_target import Argument, Convention
 from symattn.document import schemas
 from symattn.programs.definitions import Formed
+from symattn.programs.judging.attention_of_benchmark import count_grouped_heads
 from symattn.programs.judging.benchmark import Benchmark, _cut_together, _plausible_heads
 from symattn.programs.judging.benchmark_inputs import by_definition
 from symattn.programs.judging.judgement import Status
 from symattn.programs.judging.references import (
-    _count_grouped_heads,
     _describe_too_many_scores,
     _domain_of_benchmark_shapes,
     _judge_own_inputs,
@@ -216,9 +216,9 @@ def test_heads_may_be_among_the_arguments_of_a_model(folder: Path) -> None:
 
 
 def test_numbers_of_heads_that_a_reference_may_have() -> None:
-    assert [*_count_grouped_heads([(2, 8, 64, 32), (2, 2, 64, 32)])] == [(8, 2)]
-    assert [*_count_grouped_heads([(2, 64, 8, 32), (2, 96, 2, 32)])] == [(8, 2)]
-    assert [*_count_grouped_heads([(2, 8, 64, 32), (2, 8, 96, 32)])] == []
+    assert [*count_grouped_heads([(2, 8, 64, 32), (2, 2, 64, 32)])] == [(8, 2)]
+    assert [*count_grouped_heads([(2, 64, 8, 32), (2, 96, 2, 32)])] == [(8, 2)]
+    assert [*count_grouped_heads([(2, 8, 64, 32), (2, 8, 96, 32)])] == []
     assert _plausible_heads(SimpleNamespace(width=64, h=4), (64, 4, 0.1, True), [(2, 20, 64)]) == (4, 1)
     assert _plausible_heads(SimpleNamespace(n_head=8), (64, 4), [(2, 20, 64)]) == (8,)
 
