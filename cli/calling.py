@@ -29,8 +29,8 @@ judging = all_of((
     ),
     MODEL(
         "--definition", metavar="NAME",
-        help="Something else than attention: lse, gradient, cached, LayerNorm, RMSNorm(eps=1e-6), Rotary, "
-        "LinearAttention, Block, merge, softmax.",
+        help="Something else than attention: lse, gradient, cached, RMSNorm(eps=1e-6), LinearAttention, Block, "
+        "merge, ...",
     ),
     CALL(
         "--contract", type=Choice(("eager", "fused")),

@@ -29,7 +29,7 @@ FIELDS = {
     "value_norm": "v_norm", "eps": "epsilon", "position": "", "normaliser": "normalizer", "base": "",
     "sink": "sinks s_aux sink_logits", "stabilised": "stabilized", "fully_masked": "",
     "dropout": "dropout_p p_dropout dropout_rate",
-    "output_gate": "gated attn_output_gate use_gate",
+    "output_gate": "gated attn_output_gate use_gate", "output_gate_place": "",
     "lse": "return_lse return_softmax_lse with_lse output_lse return_logsumexp",
 }  # fmt: skip
 #: The same for other parameters.

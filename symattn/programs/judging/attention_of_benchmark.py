@@ -48,8 +48,7 @@ def plausible_attention(benchmark: Benchmark) -> Iterator[Attention]:
 
 def with_heads_of_shapes(spec: Specification, benchmark: Benchmark) -> Iterator[Specification]:
     """Yield a definition with the numbers of heads that a benchmark's shapes show, and as it is."""
-    is_plain = isinstance(spec, Attention) and spec.heads == 1 and spec.kv_heads is None
-    if is_plain and not benchmark.tokens:
+    if isinstance(spec, Attention) and spec.heads == 1 and not benchmark.tokens:
         for heads, kv_heads in _count_heads(benchmark):
             yield replace(spec, heads=heads, kv_heads=kv_heads)
     yield spec

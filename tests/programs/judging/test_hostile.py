@@ -5,6 +5,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import numpy as np
@@ -325,10 +326,10 @@ def test_a_file_that_changes_at_the_inputs_of_a_benchmark_is_noticed(
     arrays = tuple(np.ones((4, 4), np.float32) for _ in range(3))
     passed = replace(judge(lambda q, k, v: v, examples=0), status=Status.PASS, identity=identity_of(target))
     benchmark = Benchmark((), tuple(a.shape for a in arrays), arrays)
-    monkeypatch.setattr(references, "ask_first", lambda *_, **__: (benchmark, None))
+    monkeypatch.setattr(references, "ask_first", lambda *_, **__: (benchmark, SimpleNamespace(spent=(0.0, 0.0))))
     found = references.Recognised(Attention(), how, convention=Convention(()))
     monkeypatch.setattr(ByReference, "_find_reference_definition", lambda *_: found)
     monkeypatch.setattr(ByReference, "_judge_by_definition", lambda *_: passed)
-    judgement = ByReference(target, "ref.py", None, how)._judgement()
+    judgement = ByReference(target, "ref.py", None, how).judgement()
     assert judgement.status is Status.TAMPERED, judgement
     assert "file changed" in judgement.reason
