@@ -591,7 +591,7 @@ def _bound_some_of_screened(session: Session) -> None:
 
     That is so if all sizes are large. Power rests on bounds, and without any the verdict would be undecided.
     """
-    if any(r.whole or r.undecided for r in session.records):
+    if any((r.whole or r.undecided) and session.tells(r.case) for r in session.records):
         return
     places = [k for k, r in enumerate(session.records) if session.tells(r.case)]
     smallest: dict[str, int] = {}
@@ -959,7 +959,8 @@ def _make_verification_report(session: Session, results: tuple[Fault, ...]) -> R
 def _find_largest_judged_sizes(session: Session) -> LargestSizes:
     """Return the sizes of the largest call that was judged, and of the largest on residues."""
     every = (*session.records, *session.larger)
-    judged = [session.subject.sizes(r) for r in every if r.outcome.error is None]
+    returned = (r for r in every if r.outcome.error is None and session.tells(r.case))
+    judged = [session.subject.sizes(r) for r in returned]
     return hints.largest_sizes(judged, session.identity)
 
 
@@ -981,7 +982,8 @@ def _yield_unsettled_differences(session: Session) -> Iterator[str]:
     # Residues come first, since their difference is exact.
     yield from hints.unexplained(session.identity)
     names = session.subject.outputs
-    result = [r for r in session.records if r.ratios is not None and r.whole]
+    bounded = (r for r in session.records if r.ratios is not None and r.whole)
+    result = [r for r in bounded if session.tells(r.case)]
     # An output is covered if one case bounds it closely enough to decide.
     open_ = [
         n
