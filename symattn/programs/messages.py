@@ -25,6 +25,8 @@ from symattn.document.errors import SymattnError
 MAX_BYTES = 1 << 30
 #: Operations of one message, of which some make an object from one byte.
 MAX_OPERATIONS = 1 << 21
+#: Bytes of what one operation makes at most, beside those that it reads: a set, say, has 216.
+_BYTES_OF_OBJECT = 1 << 8
 #: Keys other than texts and short numbers, which can be chosen so that each is compared with all others.
 _MAX_ODD_KEYS = 1 << 12
 _SHORT = 1 << 31
@@ -130,11 +132,11 @@ class _Counted(dict[int, Callable[[Any], None]]):
 
     def __init__(self, operations: Mapping[int, Callable[[Any], None]]) -> None:
         super().__init__(operations)
-        self._left = MAX_OPERATIONS
+        self.done = 0
 
     def __getitem__(self, operation: int) -> Callable[[Any], None]:
-        self._left -= 1
-        if self._left < 0:
+        self.done += 1
+        if self.done > MAX_OPERATIONS:
             raise pickle.UnpicklingError("the message has too many objects")
         return super().__getitem__(operation)
 
@@ -151,13 +153,13 @@ class DataAlone(_Reader):  # type: ignore[misc]
     def __init__(self, pipe: IO[bytes], known: Mapping[str, object] | None = None) -> None:
         self._bounded, self._known = _Bounded(pipe), {} if known is None else known
         super().__init__(self._bounded, fix_imports=False)
-        self.dispatch = _Counted(type(self).dispatch)  # type: ignore[misc]
+        self.dispatch = self._counted = _Counted(type(self).dispatch)  # type: ignore[misc]
         self._odd_keys = 0
 
     @property
-    def bytes_read(self) -> int:
-        """Return how long the message was."""
-        return self._bounded.bytes_read
+    def most_bytes_taken(self) -> int:
+        """Return how much memory the message may take: an operation of one byte makes an object of hundreds."""
+        return self._bounded.bytes_read + _BYTES_OF_OBJECT * self._counted.done
 
     @property
     def ended(self) -> bool:
@@ -263,6 +265,11 @@ class DataAlone(_Reader):  # type: ignore[misc]
         self._count_keys(items)
         self.append(frozenset(items))
 
+    def _load_changeable_bytes(self) -> None:
+        (length,) = struct.unpack("<Q", self.read(8))
+        # Read as bytes, since Python's own operation takes the memory before it reads.
+        self.append(bytearray(self.read(length)))
+
     def _load_long_number(self) -> None:
         (length,) = struct.unpack("<i", self.read(4))
         if not 0 <= length <= _MAX_BYTES_OF_NUMBER:
@@ -281,6 +288,7 @@ class DataAlone(_Reader):  # type: ignore[misc]
         pickle.DICT[0]: _load_dictionary,
         pickle.FROZENSET[0]: _load_frozen_members,
         pickle.LONG4[0]: _load_long_number,
+        pickle.BYTEARRAY8[0]: _load_changeable_bytes,
     }
     # Other ways to call a class, which symattn's own messages do not take.
     for _way in (pickle.INST, pickle.OBJ, pickle.NEWOBJ_EX, pickle.EXT1, pickle.EXT2, pickle.EXT4):

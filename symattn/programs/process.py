@@ -207,7 +207,7 @@ def receive(
             # A process that ends while it writes leaves a part of a message.
             is_part = isinstance(reader, DataAlone) and reader.ended
             return ended() if unreadable is None or is_part else unreadable()
-        into.put(message, reader.bytes_read if isinstance(reader, DataAlone) else 0)
+        into.put(message, reader.most_bytes_taken if isinstance(reader, DataAlone) else 0)
 
 
 class NotDone(Exception):

@@ -4,6 +4,7 @@ import io
 import os
 import pickle
 import struct
+import sys
 from fractions import Fraction
 from itertools import product
 
@@ -110,6 +111,10 @@ def test_work_on_a_message_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for content in (1 << (1 << 16), Fraction(1 << (1 << 16), 3)):
         with pytest.raises(pickle.UnpicklingError, match="too long"):
             read(b"\x80\x04" + pickle.dumps(content)[2:])
+    with pytest.raises(pickle.UnpicklingError, match="too long"):
+        read(pickle.BYTEARRAY8 + struct.pack("<Q", 1 << 60) + b".")
+    sets = messages.DataAlone(io.BytesIO(b"(" + pickle.EMPTY_SET * 500 + b"l."))
+    assert sum(map(sys.getsizeof, sets.load())) <= sets.most_bytes_taken
     monkeypatch.setattr(messages, "MAX_OPERATIONS", 1000)
     assert read(b"N0" * 400 + b"K\x01.") == 1
     with pytest.raises(pickle.UnpicklingError, match="too many objects"):
