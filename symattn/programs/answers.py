@@ -23,8 +23,10 @@ from symattn.document.evidence import Grade
 LARGEST = 1 << 64
 #: Characters of a text; more is no message, and nothing that a call prints (``calls``).
 _LONGEST = 1 << 20
-#: The same of a size, and of the scores of one case, at which residues differ.
-_LARGEST_SIZE, _MOST_SCORES = 1 << 16, 1 << 26
+#: The same of a size; and the scores, or the entries of an input, of one case at which residues differ.
+_LARGEST_SIZE, _MOST_SCORES, _MOST_ENTRIES = 1 << 20, 1 << 26, 1 << 26
+#: Sizes of one case or array; NumPy has no more axes.
+_MOST_AXES = 64
 #: Stages of sizes, and witnesses of one result.
 _MOST_STAGES, _MOST_WITNESSES = 100, 1000
 #: Containers within containers of a constant, which is printed.
@@ -108,12 +110,18 @@ def _is_difference(x: Any, is_of_attention: bool) -> bool:
     if not isinstance(x.sizes, Sizes):
         return False
     sizes = x.sizes
-    every = (sizes.n_q, sizes.n_k, sizes.d_k, sizes.d_v, sizes.d_model, *sizes.batch)
-    return _are_sizes(every) and prod((sizes.n_q, sizes.n_k, *sizes.batch)) <= _MOST_SCORES
+    rows, columns = (sizes.n_q, sizes.n_k), (sizes.d_k, sizes.d_v, sizes.d_model)
+    if not _are_sizes((*rows, *columns, *sizes.batch)):
+        return False
+    items = prod(sizes.batch)
+    # Few scores may still have many items, or long rows.
+    entries = items * max(rows) * max(columns)
+    return items * prod(rows) <= _MOST_SCORES and entries <= _MOST_ENTRIES
 
 
 def _are_sizes(numbers: Any) -> bool:
-    return all(0 <= n <= _LARGEST_SIZE for n in numbers)
+    # Products of more numbers would take long.
+    return len(numbers) <= _MOST_AXES and all(0 <= n <= _LARGEST_SIZE for n in numbers)
 
 
 def _is_witness(x: Any) -> bool:

@@ -151,12 +151,18 @@ def witness(**changes: Any) -> IdentityResult:
     return replace(DIFFERS, witnesses=(replace(one, **changes),))
 
 
+#: Sizes of inputs that fill the memory: of many scores, of many items, and of long rows.
+WITHOUT_END = [Sizes(1 << 16, 1 << 16), Sizes(1, 1, batch=(1 << 13, 1 << 13)), Sizes(1, 1 << 16, d_v=1 << 16)]
+
+
 def test_results_of_residues_have_numbers_of_residues() -> None:
     from symattn.arrays.residues.primes import is_pair, pairs
 
     point = (*pairs()[0], 1)
     assert is_pair(*point[:2])
-    assert all(map(is_identity, (AGREES, DIFFERS, witness(point=point))))
+    # A kernel that decodes may promise that its caches have no fewer keys.
+    decoding = replace(AGREES, shapes=({"n_q": 1, "n_k": 1 << 17},))
+    assert all(map(is_identity, (AGREES, DIFFERS, decoding, witness(point=point))))
     assert is_identity(replace(DIFFERS, difference=replace(DIFFERS.difference, sizes="n = 3")), is_of_attention=False)
     wrong = [
         None,
@@ -172,10 +178,11 @@ def test_results_of_residues_have_numbers_of_residues() -> None:
         replace(AGREES, notes=["a list"]),
         replace(AGREES, shapes=({"n_q": 10**9},)),
         replace(AGREES, reason=10**5000),
-        replace(DIFFERS, difference=replace(DIFFERS.difference, sizes=Sizes(1 << 16, 1 << 16))),
+        *(replace(DIFFERS, difference=replace(DIFFERS.difference, sizes=sizes)) for sizes in WITHOUT_END),
         replace(DIFFERS, difference=replace(DIFFERS.difference, sizes="n = 3")),
         witness(point=(15, 7, 1)),
         witness(point=point, shapes={"q": (1 << 16, 1 << 16)}),
+        witness(point=point, shapes={"q": (1,) * 100}, given={}),
         witness(point=point, given={"k": np.ones(2, int)}),
     ]
     assert [x for x in wrong if is_identity(x)] == []
