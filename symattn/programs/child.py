@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import cache, partial
 from math import isfinite
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
@@ -59,6 +59,7 @@ from symattn.programs.refusing import users_frame
 from symattn.programs.request import Request, RequestOrigin
 from symattn.programs.specifications import Specification, kind_of
 from symattn.programs.verifying import Options, check_numbers, checked, verified
+from symattn.verification.effort import ready_time
 from symattn.verification.report import Report
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ _CALL = ("call",)  # the worker announces another call of the function
 _MOST_CALLS = {
     "prepare": 1 << 12, "benchmark": 1 << 12, "open_trials": 1 << 17, "trials": 1 << 17, "edited": 1 << 17,
 }  # fmt: skip
+_BETWEEN_LOOKS = 0.1  # seconds between looks at the limits
 #: All these calls together, in limits of one.
 _LIMITS_OF_ANSWER = 16
 #: The share of the time for which a process that is not trusted has to work, or it is idle.
@@ -205,9 +207,8 @@ class Process:
             # A late answer would be taken for the one to the next question.
             self.end()
             raise
-        if answer is None:
+        if isinstance(answer, Failure):
             self.end()
-            return Failure("time limit", f"did not return within {limit:g} s", "TimeLimit")
         if answer is _ENDED:
             return self._diagnose_process_end()
         return answer
@@ -259,20 +260,23 @@ class Process:
 
     def _wait_for_worker_answer(self, limit: float) -> Any:
         waiting = self._wait_at_most(limit)
-        every = self._wait_at_most(_LIMITS_OF_ANSWER * limit)
+        every, looked = self._wait_at_most(_LIMITS_OF_ANSWER * limit), time.monotonic()
+        of_call = f"did not return within {limit:g} s"
+        of_calls = f"did not end its calls within {_LIMITS_OF_ANSWER * limit:g} s"
         while True:
             try:
                 # Short waits, since a limit of processor time has to be looked up again and again.
-                answer = self._answers.get(timeout=min(limit, 0.1))
+                answer = self._answers.get(timeout=min(limit, _BETWEEN_LOOKS))
             except queue.Empty:
                 # A process that the target has started may hold the pipe open after the worker's own end.
                 if self._has_ended() and self._answers.empty():
                     return _ENDED
                 if self._confined and len(descendants_of(self._process.pid)) > MAX_PROCESSES:
                     raise Tampered(f"it starts more than {MAX_PROCESSES} processes") from None
-                if waiting.over or every.over:
-                    self.spent = _add_spent_times(self.spent, waiting.spent)
-                    return None
+                if waiting.over:
+                    return self._fail_late(waiting, of_call)
+                if every.over:
+                    return self._fail_late(waiting, of_calls)
                 continue
             if answer is _ENDED:
                 return answer
@@ -286,12 +290,23 @@ class Process:
             self._calls_left -= 1
             if self._calls_left < 0:
                 raise Tampered(_CALLS_WITHOUT_END)
+            # Calls may follow each other so closely that no answer is waited for.
+            if time.monotonic() - looked > _BETWEEN_LOOKS:
+                looked = time.monotonic()
+                if every.over:
+                    return self._fail_late(waiting, of_calls)
             # Each call has a limit of its own, within that of all.
             waiting = self._wait_at_most(limit)
 
+    def _fail_late(self, waiting: Waiting, words: str) -> Failure:
+        """Return the failure of a call at its limit of time; the worker no longer states its processor time."""
+        self.spent = _add_spent_times(self.spent, waiting.spent)
+        return Failure("time limit", words, "TimeLimit")
+
     def _wait_at_most(self, limit: float) -> Waiting:
         """Return a wait for the process. One that is not trusted could work a little now and then, and hold longer."""
-        return Waiting(self._process.pid, limit, _IDLE_IF_CONFINED if self._confined else None)
+        idle = _IDLE_IF_CONFINED if self._confined and _is_ready_time_counted() else None
+        return Waiting(self._process.pid, limit, idle)
 
     def _limit_spent_time(self, spent: tuple[float, float]) -> tuple[float, float]:
         """Return the times that a worker states, as far as they can be: it may be the target that states them.
@@ -330,6 +345,12 @@ class Process:
         # ``faulthandler`` lists the innermost frame first.
         place = users_frame(frames[::-1])
         return Failure("ended", f"ended the process with {ending}", "", place, exit_code=code)
+
+
+@cache
+def _is_ready_time_counted() -> bool:
+    """Return whether the system counts how long processes are ready to run; where not, one seems idle on a busy one."""
+    return ready_time() > 0
 
 
 def _is_answer(message: Any) -> bool:

@@ -88,6 +88,39 @@ def test_a_question_that_is_not_read_ends_in_time(monkeypatch: pytest.MonkeyPatc
     assert (failure.reason, "reads nothing" in failure.message) == ("time limit", True)
 
 
+ANNOUNCING = """
+import os, time
+began = time.process_time()
+while True:
+    os.write(1, {message!r})
+    while time.process_time() < began + 0.01:
+        pass
+    began += 0.01
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="pipes of Unix")
+def test_many_short_calls_end_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "_LIMITS_OF_ANSWER", 2)
+    announcement = pickle.dumps(((0.0, 0.0), ("call",)))
+    asked = Silent(ANNOUNCING.format(message=announcement), monkeypatch)
+    # The first of its calls comes before the question that it is for.
+    asked._expected = 1
+    failure = asked.ask(("trials",), 0.5)
+    assert (failure.reason, failure.message) == ("time limit", "did not end its calls within 1 s")
+
+
+@pytest.mark.parametrize(("is_counted", "idle"), [(True, child._IDLE_IF_CONFINED), (False, None)])
+def test_no_process_seems_idle_where_it_is_not_counted_how_long_it_is_ready(
+    is_counted: bool, idle: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child, "_is_ready_time_counted", lambda: is_counted)
+    asked = child.Process.__new__(child.Process)
+    monkeypatch.setattr(asked, "_confined", True, raising=False)
+    monkeypatch.setattr(asked, "_process", SimpleNamespace(pid=os.getpid()), raising=False)
+    assert asked._wait_at_most(1.0)._idle == idle
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="pipes of Unix")
 def test_stated_times_are_those_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = [((1e9, float("nan")), ("done", 1)), ((-1.0, 0.0), ("done", 2))]
