@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -281,10 +281,9 @@ class CandidateJudge:
 
     def _fields_of_failed_candidate(self, error: CannotRun) -> dict[str, Any]:
         """Return the fields for a candidate that gives nothing to judge: undecided if it may do so elsewhere."""
-        status = Status.UNDECIDED if isinstance(error, CannotRunHere) else Status.FAIL
         hint = "; hint: raise --memory-limit" if isinstance(error, NeedsMemory) else ""
         return {
-            "status": status,
+            "status": _status_of_failed_candidate(error),
             "reason": f"{error}{hint}",
             "limits": self._list_judgement_limits(),
         }
@@ -307,9 +306,27 @@ class CandidateJudge:
         return how.command(self.candidate, spec=spec, name="judge")
 
 
+def _status_of_failed_candidate(error: CannotRun) -> Status:
+    return Status.UNDECIDED if isinstance(error, CannotRunHere) else Status.FAIL
+
+
 def fields_of_tampering(words: str) -> dict[str, Any]:
     """Return the fields of a judgement of a candidate that acted against the judge, as the words say."""
     return {"status": Status.TAMPERED, "reason": words, "tampering": (words,)}
+
+
+def with_further_calls(judgement: Judgement, call: Callable[[], Judgement]) -> Judgement:
+    """Return the judgement after further calls of a candidate that passes, for which its process is opened anew.
+
+    There it may act against the judge, or not be imported, for the first time.
+    """
+    try:
+        return call()
+    except Tampered as error:
+        return replace(judgement, limits=(), **fields_of_tampering(str(error)))
+    except CannotRun as error:
+        status = _status_of_failed_candidate(error)
+        return replace(judgement, limits=(), status=status, reason=str(error))
 
 
 def with_file_compared(judgement: Judgement, candidate: str) -> Judgement:

@@ -52,6 +52,7 @@ from symattn.programs.judging.judging import (
     identity_of,
     shown_fault,
     with_file_compared,
+    with_further_calls,
 )
 from symattn.programs.judging.recurrences import domain_of_recurrence, plausible_recurrences
 from symattn.programs.judging.workloads import (
@@ -174,7 +175,8 @@ class ByReference:
         result = self._judge_by_definition(target, definition, how, clock)
         # Only a candidate that passes is called once more.
         if result.passed:
-            result = _with_own_inputs(result, target, definition, how, benchmark)
+            further = partial(_with_own_inputs, result, target, definition, how, benchmark)
+            result = with_further_calls(result, further)
         return with_file_compared(result, target)
 
     def _by_definition_file(self, clock: Clock) -> Judgement:
@@ -207,7 +209,10 @@ class ByReference:
         target = f"{self.candidate}:{RUN}" if self.candidate.endswith(".py") else self.candidate
         result = self._judge_by_definition(target, definition, how, clock)
         if result.passed:
-            result = self._at_workloads(result, target, definition, how, kernel, workloads)
+            further = partial(
+                self._at_workloads, result, target, definition, how, kernel, workloads
+            )
+            result = with_further_calls(result, further)
         return with_file_compared(result, target)
 
     def _find_definition_of_text(

@@ -14,13 +14,14 @@ import pytest
 from symattn import Attention, judge
 from symattn.bounds.called_target import Convention
 from symattn.document import schemas
+from symattn.document.errors import CannotRun, CannotRunHere
 from symattn.programs import calls, guard
 from symattn.programs.child import TargetOptions
 from symattn.programs.judging import references
 from symattn.programs.judging.benchmark import Benchmark
 from symattn.programs.judging.definition_file import KernelDefinition
-from symattn.programs.judging.judgement import Status
-from symattn.programs.judging.judging import CandidateJudge, identity_of
+from symattn.programs.judging.judgement import Judgement, Status
+from symattn.programs.judging.judging import CandidateJudge, identity_of, with_further_calls
 from symattn.programs.judging.references import ByReference, _with_own_inputs
 from symattn.programs.judging.workloads import Workloads, with_workloads
 from tests.programs.judging.hostile import BREAKING, FAILING, RIGHT, TAMPERING
@@ -333,3 +334,21 @@ def test_a_file_that_changes_at_the_inputs_of_a_benchmark_is_noticed(
     judgement = ByReference(target, "ref.py", None, how).judgement()
     assert judgement.status is Status.TAMPERED, judgement
     assert "file changed" in judgement.reason
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (guard.Tampered("words"), Status.TAMPERED),
+        (CannotRun("words"), Status.FAIL),
+        (CannotRunHere("words"), Status.UNDECIDED),
+    ],
+)
+def test_a_process_that_fails_before_further_calls_does_not_pass(error: Exception, status: Status) -> None:
+    passed = replace(judge(lambda q, k, v: v, examples=0), status=Status.PASS)
+
+    def opened() -> Judgement:
+        raise error
+
+    after = with_further_calls(passed, opened)
+    assert (after.status, after.reason) == (status, "words")
