@@ -49,6 +49,8 @@ _SUMS = Format("float32")
 _ROUGHER = ("bfloat16", "float16")
 # Roundings of silu and of a product with it, in units of u.
 _ROUNDINGS_OF_GATES = 10
+# Silu may be 0 where its exponential overflows in float32, e^89: there it is at most 89 e^-88.
+_UNDERFLOW_OF_GATES = 2.0**-119
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,14 +262,20 @@ class RecurrentCall:
         worst = max(results, key=lambda one: one.ratio)
         return replace(worst, finite=all(one.finite for one in results))
 
-    def _rounding_of_stored_state(self) -> float:
-        return 0.0 if self.stored is None else _SECOND_ORDER * float(self.stored.u)
+    def _bound_rounding_of_stored_state(self, state: Floats) -> Floats:
+        """Return how far a state may be off by its rounding to the format in which it is stored."""
+        if self.stored is None:
+            return np.zeros_like(state)
+        return _SECOND_ORDER * (float(self.stored.u) * np.abs(state) + float(self.stored.eta))
 
     def _of_head(self, head: int) -> Floats:
         """The exact output of a head, (n, d_v)."""
+        ungated = self._before_gates(head)
+        return ungated if self.gates is None else ungated * self.gates[head]
+
+    def _before_gates(self, head: int) -> Floats:
         bare = self.exact[head].output
-        added = bare if self.skip is None else bare + self.skip[head]
-        return added if self.gates is None else added * self.gates[head]
+        return bare if self.skip is None else bare + self.skip[head]
 
     def _measure_head(
         self,
@@ -278,13 +286,13 @@ class RecurrentCall:
         with_state: bool,
     ) -> list[_Measured]:
         """Measure these rows of a head, and its final state."""
-        of, wanted = self.heads[head], self._of_head(head)
+        of, wanted, ungated = self.heads[head], self._of_head(head), self._before_gates(head)
         bounds = limits(of, way, rows, with_state=with_state, with_sharp=False)
         places = list(bounds.rows)
         worst, worst_state = bounds.worst, bounds.worst_state
         if self.skip is not None:
             # The product and the sum with what is added are rounded, perhaps to the output's format.
-            sizes = np.abs(self.skip[head]) + np.abs(self.exact[head].output + self.skip[head])
+            sizes = np.abs(self.skip[head]) + np.abs(ungated)
             worst = worst + 3 * float(way.output.u) * sizes[places]
         if self.gate_errors is not None:
             more, of_state = self._bound_own_steps(head, places)
@@ -294,7 +302,8 @@ class RecurrentCall:
             gates = np.abs(self.gates[head])[places]
             # Silu and its product are rounded, perhaps to the output's format.
             roundings = _ROUNDINGS_OF_GATES * float(way.output.u) * np.abs(wanted)[places]
-            worst = _SECOND_ORDER * (worst * gates + roundings)
+            lost = float(way.output.eta) + _UNDERFLOW_OF_GATES * np.abs(ungated)[places]
+            worst = _SECOND_ORDER * (worst * gates + roundings + lost)
         off = np.abs(got.output[head] - wanted)[places]
         ratios = _divide(off, worst)
         row = places[int(ratios.max(axis=1).argmax())]
@@ -303,7 +312,7 @@ class RecurrentCall:
         if with_state and got.state is not None:
             errors = np.abs(got.state[head] - self.exact[head].state)
             # A state that is stored in the format of the array it is written into.
-            stored = self._rounding_of_stored_state() * np.abs(self.exact[head].state)
+            stored = self._bound_rounding_of_stored_state(self.exact[head].state)
             ratios = _divide(errors, worst_state + stored)
             finite = bool(np.isfinite(worst_state).all())
             result.append(_Measured(float(ratios.max()), finite, head, None))
