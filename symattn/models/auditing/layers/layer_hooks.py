@@ -90,6 +90,10 @@ class Layers:
             self._run_layer_hook_safely(layer_pass.compare, received)
         self._run_layer_hook_safely(layer_pass.attended, received, out, heads_last)
 
+    def __deepcopy__(self, memo: object) -> Layers:
+        # Hooks of this audit stay in the copies of a model that a probe runs, and do nothing there.
+        return self
+
     # -- hooks ---------------------------------------------------------------------------------------------------------
     def _hook_layer_and_parts(
         self, name: str, layer: Module, promise: Promised, modules: dict[str, Module]
