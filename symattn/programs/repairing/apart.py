@@ -159,7 +159,8 @@ def _is_edit(x: Any) -> bool:
         return False
     whole, texts = (x.tier, x.place, x.node, x.group, x.alike, x.times), (x.rule, x.old, x.new)
     is_plain = all(map(_is_whole, whole)) and all(map(_is_short, texts))
-    is_plain = is_plain and type(x.likely) is bool and type(x.expression) is str
+    flags = x.likely, x.reads_idle_name, x.repeats_call
+    is_plain = is_plain and all(type(flag) is bool for flag in flags) and type(x.expression) is str
     is_known = is_plain and x.tier in TIERS and 1 <= x.times <= len(x.replacements)
     return is_known and all(map(_is_replacement, x.replacements))
 

@@ -423,7 +423,7 @@ class _EditSearch:
     def _examine_candidates(
         self, candidates: Sequence[_ScreenedEdit], counts: Counter[str]
     ) -> bool:
-        """Put the last questions to candidates, the best first, and count those that are ``counts``."""
+        """Put the last questions to candidates, the best first, and add to ``counts`` how many got them."""
         # Edits on the same path first, then the smallest, then likely rules.
         for rank, *_, edits in sorted(candidates, key=lambda c: c[:5]):
             # Beside an accepted edit, one that may only avoid the mistake adds nothing.

@@ -73,6 +73,7 @@ FORGED: dict[str, tuple[str, tuple[Any, ...], Any]] = {
     "no number": ("score", ([_EDIT],), [float("nan")]),
     "a long text": ("edits", (1,), [replace(_EDIT, new="a " * 50_000)]),
     "an array": ("edits", (1,), [replace(_EDIT, likely=np.zeros(2))]),  # type: ignore[arg-type]
+    "an array of later": ("edits", (1,), [replace(_EDIT, repeats_call=np.zeros(2))]),  # type: ignore[arg-type]
     "a field that is missing": ("edits", (1,), [object.__new__(Edit)]),
     "no path": ("open", (), Opened("f\0.py", "")),
 }
