@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -298,10 +299,12 @@ def _note_heads(facts: CallFacts, role: str, origins: Sequence[ColumnOrigin], wi
     else:
         words += [f"from column {places[0]} on"] * (places[0] > 0)
         words += [f"heads {gap} columns apart" for gap in gaps - {width, 0}]
-    # Each head has its own columns: the first of them stand for all if the order within is the same.
     orders = list(dict.fromkeys(filter(None, (one.order for one in origins))))
     if orders:
-        words.append(f"in another order: {orders[0]}" + "; …" * (len(orders) > 1))
+        # The first head is written out; a checksum tells the orders of the others apart.
+        others = crc32(repr([one.order for one in origins]).encode())
+        more = f"; … of order {others:08x}" if len(orders) > 1 else ""
+        words.append(f"in another order: {orders[0]}{more}")
     if words:
         projection = origins[0].projection
         steps = facts.chain[role].split(" ← ")

@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -13,9 +14,9 @@ transformers = pytest.importorskip("transformers")
 from cli.main import main  # noqa: E402
 from symattn import InputError, audit  # noqa: E402
 from symattn.attention.temperatures import Temperature  # noqa: E402
-from symattn.models.inferring.column_sources import Turn  # noqa: E402
+from symattn.models.inferring.column_sources import ColumnOrigin, Turn  # noqa: E402
 from symattn.models.inferring.inference import InferredPart, parts_of  # noqa: E402
-from symattn.models.inferring.inferred_call import UNKNOWN_RATES, CallFacts  # noqa: E402
+from symattn.models.inferring.inferred_call import UNKNOWN_RATES, CallFacts, _note_heads  # noqa: E402
 from symattn.models.inferring.lock import line_of, lines_of  # noqa: E402
 from symattn.models.inferring.scaled_rotations import settle_scaled_rotation  # noqa: E402
 from symattn.models.inferring.tiny_models import tiny, tokens  # noqa: E402
@@ -140,6 +141,20 @@ def test_a_line_says_in_which_order_columns_stand(model_type: str, path: str, ch
     assert wrong != right
     assert any(words in line for line in wrong)
     assert not any(words in line for line in right)
+
+
+def test_orders_of_later_heads_are_told_apart() -> None:
+    def words_of(*orders: str) -> str:
+        facts: Any = SimpleNamespace(chain={"q": "q_proj"}, missing=[])
+        origins = [ColumnOrigin(projection="q_proj", first=8 * i, order=order) for i, order in enumerate(orders)]
+        _note_heads(facts, "q", origins, 8)
+        return str(facts.chain["q"])
+
+    same = "columns 0 to 6 by 2, 1 to 7 by 2"
+    one, other = words_of(same, "columns 8, 10, 9"), words_of(same, "columns 9, 8, 10")
+    assert one.startswith(f"q_proj (in another order: {same}; … of order ")
+    assert one != other
+    assert words_of(same, same) == f"q_proj (in another order: {same})"
 
 
 @pytest.mark.parametrize("model_type", ["nemotron_h", "zamba2"])
