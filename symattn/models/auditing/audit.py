@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
-from weakref import ReferenceType, WeakKeyDictionary, ref
+from weakref import ReferenceType, WeakKeyDictionary, WeakSet, ref
 
 from symattn.arrays.precision import Contract, check_contract
 from symattn.attention.spec import Attention
@@ -107,17 +108,22 @@ class Audit:
         self._modes: dict[int, Any] = {}
         self._followed: list[Any] = []
         self.report = AuditReport(name, rows=rows, gradients=gradients, whole=layers)
-        self._causal, self._probed = causal, dict[int, Dependence]()
+        self._causal = causal
+        self._probed: WeakKeyDictionary[Module, Dependence] = WeakKeyDictionary()
         self._reviewed, self._lock_path = reviewed, lock
         self._reviewed_by_model: WeakKeyDictionary[Module, ReviewedLayers] = WeakKeyDictionary()
         # Threads in which tiny models run that are none of the user's.
         self._inferring: set[int] = set()
         self._probes = MAX_PROBED_MODELS if dependence else 0
         self._probes_decoding = dependence
-        self._recorders: dict[int, tuple[Module, DecodingRecorder]] = {}
+        # A model that the user drops is freed, unless passes of it wait to be compared.
+        self._recorders: WeakKeyDictionary[Module, DecodingRecorder] = WeakKeyDictionary()
         # Models whose decoding is compared, and how many calls were seen before a pass.
-        self._decoded, self._findings_before = set[int](), dict[int, int]()
-        self._trained = set[int]()
+        self._decoded: WeakSet[Module] = WeakSet()
+        self._findings_before: WeakKeyDictionary[Module, int] = WeakKeyDictionary()
+        self._trained: WeakSet[Module] = WeakSet()
+        self._numbers: WeakKeyDictionary[Module, int] = WeakKeyDictionary()
+        self._next_number = count()
         self._differences = Differences()
         self._lightning = LightningPasses()
         self._layers = Layers(self.report.layers.append) if layers else None
@@ -138,15 +144,13 @@ class Audit:
 
     def __exit__(self, *_: object) -> None:
         self._unfollow_thread_operators()
-        # The passes from a cache may have been fewer than are awaited.
-        for root, recorder in self._recorders.values():
-            recorded = recorder.take()
-            if recorded is not None and id(root) not in self._decoded:
-                self._probe_decoding(root, recorded)
-        self._recorders.clear()
-        leave(self)
-        if self._layers is not None:
-            self._layers.close()
+        try:
+            self._probe_waiting_decoding()
+        # Nothing stays replaced in torch if the user interrupts a probe.
+        finally:
+            leave(self)
+            if self._layers is not None:
+                self._layers.close()
         # Gradients that have not come by the end are reported as missing.
         for watched in self._watched:
             watched.close()
@@ -350,11 +354,11 @@ class Audit:
         # Backward passes, and passes within a reading, are none of the model's own.
         if doing.reading or in_backward():
             return
-        known = self._probed.get(id(module))
+        known = self._probed.get(module)
         if known is not None:
             with self._lock, probing():
                 finding = with_padding(known, module, args, kwargs, self._names)
-            self._probed[id(module)] = finding
+            self._probed[module] = finding
             self.report.dependence = [
                 finding if one is known else one for one in self.report.dependence
             ]
@@ -367,6 +371,8 @@ class Audit:
             causal = promised_causal(module, kwargs) if self._causal is None else self._causal
             with probing():
                 finding = probed(module, args, kwargs, self._names, calls, causal)
+            if finding is not None:
+                finding = replace(finding, model=self._number_of_model(module))
             # No argument has tokens, but one of a later pass may.
             if finding is None:
                 return
@@ -374,7 +380,7 @@ class Audit:
             self.report.dependence = [d for d in self.report.dependence if not d.later]
             self.report.dependence.append(finding)
             if not finding.later:
-                self._probed[id(module)] = finding
+                self._probed[module] = finding
                 self._probes -= 1
 
     # -- the probe of decoding -----------------------------------------------------------------------------------------
@@ -383,11 +389,11 @@ class Audit:
         if doing.reading or in_backward() or not self._probes_decoding:
             return
         with self._lock:
-            if id(root) in self._decoded:
+            if root in self._decoded:
                 return
-            recorder = self._recorders.setdefault(id(root), (root, DecodingRecorder()))[1]
-            begun_at = self._findings_before.get(id(root), 0)
-            self._findings_before[id(root)] = len(self.report.findings)
+            recorder = self._recorders.setdefault(root, DecodingRecorder())
+            begun_at = self._findings_before.get(root, 0)
+            self._findings_before[root] = len(self.report.findings)
             read = (f.layer for f in self.report.findings[begun_at:] if f.state != "cannot tell")
             recorded = recorder.add(root, args, kwargs, out, read)
             if recorded is not None:
@@ -395,20 +401,33 @@ class Audit:
 
     def _probe_training(self, root: Module, args: Args, kwargs: Kwargs, out: Any) -> None:
         """Compare the first pass of a model in training with one in evaluation."""
-        is_known = not root.training or id(root) in self._trained
+        is_known = not root.training or root in self._trained
         if doing.reading or in_backward() or not self._probes_decoding or is_known:
             return
         recorded = record_pass(root, args, kwargs, out)
         if recorded is None or recorded.length < FEWEST_TOKENS:
             return
         with self._lock, probing():
-            self._trained.add(id(root))
+            self._trained.add(root)
             self.report.training.append(probe_training(root, self._names, recorded))
 
     def _probe_decoding(self, root: Module, recorded: RecordedDecoding) -> None:
-        self._decoded.add(id(root))
+        self._decoded.add(root)
         with probing():
-            self.report.decoding.append(probe_decoding(root, self._names, recorded))
+            finding = probe_decoding(root, self._names, recorded)
+        self.report.decoding.append(replace(finding, model=self._number_of_model(root)))
+
+    def _probe_waiting_decoding(self) -> None:
+        """Compare passes from a cache that were fewer than are awaited."""
+        for recorder in list(self._recorders.values()):
+            root, recorded = recorder.root, recorder.take()
+            if root is not None and recorded is not None and root not in self._decoded:
+                self._probe_decoding(root, recorded)
+        self._recorders.clear()
+
+    def _number_of_model(self, root: Module) -> int:
+        """Return a number of the model, which belongs to no other in this audit."""
+        return self._numbers.setdefault(root, next(self._next_number))
 
     # -- calls ---------------------------------------------------------------------------------------------------------
     def _watch_attention_call(

@@ -234,7 +234,10 @@ class AuditReport(WithVerdict):
         result = [d.judging(judged) for d in self.dependence]
         # What a part does from a cache is judged by its calls there, or by one pass of all tokens.
         for decoding in self.decoding:
-            result = [d.only_judged(decoding.is_read, UNREAD_DECODING) for d in result]
+            result = [
+                d.only_judged(decoding.is_read, UNREAD_DECODING) if d.model == decoding.model else d
+                for d in result
+            ]
         return result
 
     def _list_probed_faults(self) -> list[str]:

@@ -9,12 +9,15 @@ files of the modules that run, and global hooks of modules. What is in progress 
 
 from __future__ import annotations
 
+import random
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from symattn.models.auditing.mixers.reading import find_reader
 from symattn.models.auditing.promises import ModelCall, context_of
@@ -58,13 +61,19 @@ def reading() -> Iterator[None]:
 
 @contextmanager
 def probing() -> Iterator[None]:
-    """Mark that a model is run again: neither its calls nor its modules are seen."""
+    """Mark that a model is run again: neither its calls nor its modules are seen.
+
+    Some models draw by Python or NumPy, whose next numbers stay as they were.
+    """
+    states = random.getstate(), np.random.get_state()
     doing.probing = True
     try:
         with reading(), aside():
             yield
     finally:
         doing.probing = False
+        random.setstate(states[0])
+        np.random.set_state(states[1])
 
 
 def in_backward() -> bool:

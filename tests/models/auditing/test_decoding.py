@@ -1,16 +1,27 @@
 """Passes from a cache: steps of recurrences and convolutions are judged, and all of them compared with one pass."""
 
+import copy
+import gc
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
+from weakref import ref
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 from symattn import Verdict, audit  # noqa: E402
-from symattn.models.auditing.audit_report import AuditReport  # noqa: E402
+from symattn.models.auditing.audit_report import AuditReport, CallFinding  # noqa: E402
 from symattn.models.auditing.begun import CallSite  # noqa: E402
+from symattn.models.auditing.call_judge import CallJudgement  # noqa: E402
+from symattn.models.auditing.dependence import decoding  # noqa: E402
+from symattn.models.auditing.dependence.decoding import Decoding  # noqa: E402
+from symattn.models.auditing.dependence.mixing import Dependence, MixingPart  # noqa: E402
+from symattn.models.auditing.dependence.pass_outputs import RecordedPass  # noqa: E402
+from symattn.models.auditing.layers.layer_hooks import Layers  # noqa: E402
 from symattn.models.auditing.mixers import reading  # noqa: E402
 from symattn.models.auditing.mixers.mixer_judge import judge_mixer, read_mixer  # noqa: E402
 from symattn.models.inferring.tiny_models import tiny  # noqa: E402
@@ -91,6 +102,8 @@ def test_a_step_gated_by_z_is_judged_with_its_gate() -> None:
 
     heads, width, states = 4, 8, 6
     b, c, z = draw(1, 2, states), draw(1, 2, states), draw(1, heads, width)
+    # Its exponential overflows, so that the gate is 0.
+    z[0, 0, 0] = -90.0
     of_heads = [draw(heads)[:, None].expand(-1, width) for _ in range(3)]
     decay = -draw(heads).exp()[:, None, None].expand(-1, width, states)
     args = (draw(1, heads, width, states), draw(1, heads, width), of_heads[0][None], decay, b, c, of_heads[1])
@@ -104,6 +117,20 @@ def test_a_step_gated_by_z_is_judged_with_its_gate() -> None:
         finding = judge_mixer(site, call, out, None, True)
         assert finding.state == ("wrong" if wrong else "pass as given")
         assert finding.cause == "the output is not gated by z" * wrong
+
+
+def test_a_small_state_in_a_rough_format_is_rounded_as_it_must_be() -> None:
+    from transformers.models.mamba2.modeling_mamba2 import mamba2_selective_state_update
+
+    heads, width, states = 4, 8, 6
+    of_heads = [draw(heads)[:, None].expand(-1, width) for _ in range(2)]
+    decay = -draw(heads).exp()[:, None, None].expand(-1, width, states)
+    # Numbers of float16 below 6e-5 have fewer digits.
+    state, x = (draw(1, heads, width, states) * 1e-6).half(), draw(1, heads, width) * 1e-6
+    args = (state, x, of_heads[0][None], decay, draw(1, 2, states), draw(1, 2, states), of_heads[1])
+    call = read_mixer(reading.read_scan_step, args, {"dt_softplus": True})
+    out = mamba2_selective_state_update(*args, dt_softplus=True)
+    assert judge_mixer(CallSite(None, "layer", "call", None), call, out, None, True).state == "pass as given"
 
 
 # -- compared with one pass --------------------------------------------------------------------------------------------
@@ -172,6 +199,90 @@ def test_choices_between_equal_scores_are_no_fault_of_a_cache() -> None:
     assert not any(part.leak for part in report.mixing)
 
 
+class Own(torch.nn.Module):
+    """A model with a cache of its own, which a user interrupts when it runs in float64."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = torch.nn.Linear(2, 2)
+
+    def forward(self, inputs_embeds: Any, past_key_values: Any = None, use_cache: bool = True) -> Any:
+        if self.head.weight.dtype is torch.float64:
+            raise KeyboardInterrupt
+        return SimpleNamespace(past_key_values=past_key_values or OwnCache(), logits=self.head(inputs_embeds))
+
+
+class OwnCache:
+    """Nothing is stored in it."""
+
+
+def test_an_audit_holds_neither_models_nor_caches_that_the_user_dropped() -> None:
+    with audit(dependence=True):
+        model = Own().eval()
+        # Fewer tokens than a probe of single ones needs.
+        out = model(draw(1, 2, 2))
+        dropped = ref(model), ref(out.past_key_values)
+        del model, out
+        gc.collect()
+        assert [one() for one in dropped] == [None, None]
+
+
+def test_an_interrupted_probe_leaves_nothing_replaced() -> None:
+    own, model = torch.nn.functional.scaled_dot_product_attention, Own().eval()
+
+    def decode() -> None:
+        with audit(model):
+            cache = model(draw(1, 2, 2)).past_key_values
+            model(draw(1, 1, 2), past_key_values=cache)
+
+    with pytest.raises(KeyboardInterrupt):
+        decode()
+    assert torch.nn.functional.scaled_dot_product_attention is own
+
+
+def test_probes_change_no_numbers_that_numpy_draws() -> None:
+    class Drawing(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            np.random.rand()
+            return x
+
+    np.random.seed(3)
+    with audit(model := Drawing()) as report:
+        model(draw(1, 5, 2))
+    drawn = np.random.rand()
+    assert report.dependence
+    np.random.seed(3)
+    assert np.random.rand(2)[1] == drawn
+
+
+def test_long_passes_and_rotations_by_length_within_a_part_are_not_run_again() -> None:
+    root = torch.nn.Sequential(torch.nn.Linear(4, 8)).eval()
+    recorded = decoding.RecordedDecoding(lambda: None, "DynamicCache")
+    tokens = torch.zeros(1, 1, dtype=torch.int64).expand(1, 2**25)
+    recorded.passes.append(RecordedPass("input_ids", tokens, {}, None))
+    assert decoding.probe_decoding(root, {}, recorded).reason == (
+        "the outputs of its modules for 33554432 tokens are too many to compare in float64"
+    )
+    root[0].config = SimpleNamespace(rope_parameters={"rope_type": "longrope"})
+    reason = decoding.probe_decoding(root, {}, recorded).reason
+    assert reason == "its rotations depend on the number of tokens so far"
+
+
+def test_decoding_of_one_model_leaves_parts_of_another_judged() -> None:
+    report = AuditReport("models")
+    report.findings.append(CallFinding("attn", "call", given=CallJudgement(0.5, "")))
+    part = MixingPart("attn", "Attention", "earlier tokens")
+    report.dependence = [Dependence(True, [part], model=number) for number in (0, 1)]
+    report.decoding = [Decoding(1, reason="its cache is of another class", model=1)]
+    unjudged = [d.unjudged for d in report._mark_judged_dependence()]
+    assert [len(parts) for parts in unjudged] == [0, 1]
+
+
+def test_hooks_of_layers_stay_in_the_copy_that_a_probe_runs() -> None:
+    layers = Layers(list[Any]().append)
+    assert copy.deepcopy(layers) is layers
+
+
 # -- training ----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("changed", [False, True])
 def test_a_pass_in_training_is_compared_with_one_in_evaluation(changed: bool) -> None:
@@ -190,3 +301,13 @@ def test_a_pass_in_training_is_compared_with_one_in_evaluation(changed: bool) ->
         assert "in training, its output of token" in found.faults[0]
         assert "in_proj_ba" in found.faults[0]
         assert report.verdict is Verdict.FAULT
+
+
+def test_weights_that_a_model_scales_for_evaluation_are_no_fault_of_training() -> None:
+    sizes = {"hidden_size": 16, "attention_hidden_size": 16, "intermediate_size": 32, "context_length": 32}
+    config = transformers.RwkvConfig(vocab_size=97, num_hidden_layers=2, rescale_every=1, **sizes)
+    torch.manual_seed(0)
+    with audit(model := transformers.RwkvForCausalLM(config).train()) as report:
+        model(_TOKENS[:, :_END], use_cache=False)
+    (found,) = report.training
+    assert (found.reason, found.faults) == ("its weights are others in evaluation", [])

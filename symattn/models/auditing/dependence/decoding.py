@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate
 from typing import Any
+from weakref import ref
 
 from symattn.models.auditing.dependence.in_float64 import copied_in_float64
 from symattn.models.auditing.dependence.mixing import within
@@ -18,6 +19,7 @@ from symattn.models.auditing.dependence.pass_outputs import (
     ModuleOutputs,
     PassDifference,
     RecordedPass,
+    explain_too_many_outputs,
     find_first_difference,
     run_with_outputs,
 )
@@ -45,10 +47,12 @@ _BY_LENGTH = ("dynamic", "longrope")
 class RecordedDecoding:
     """The passes of a model that share a cache, in their order; ``reason`` says why they cannot be run again.
 
+    ``find_cache`` returns the cache, or None once nothing else holds it, and ``kind`` is the name of its class.
     ``layers`` are the names of modules with a call that was read in a pass from the cache.
     """
 
-    cache: Any
+    find_cache: Callable[[], Any]
+    kind: str
     passes: list[RecordedPass] = field(default_factory=list)
     reason: str = ""
     layers: set[str] = field(default_factory=set)
@@ -63,13 +67,14 @@ class RecordedDecoding:
 class Decoding:
     """The finding of a probe: how many passes from a cache were run again, the difference, or why there is none.
 
-    ``layers`` are the names of modules with a call that was read in these passes.
+    ``layers`` are the names of modules with a call that was read in these passes, ``model`` is the number of the model.
     """
 
     steps: int
     difference: PassDifference | None = None
     reason: str = ""
     layers: frozenset[str] = frozenset()
+    model: int = 0
     RECORD = "steps, difference, reason"
 
     @property
@@ -92,9 +97,13 @@ class Decoding:
 
 
 class DecodingRecorder:
-    """Passes of one model, from a first one with an empty cache on."""
+    """Passes of one model, from a first one with an empty cache on.
+
+    ``root`` is the model while passes from a cache wait for others, else None, so that it may be freed.
+    """
 
     def __init__(self) -> None:
+        self.root: Module | None = None
         self._current: RecordedDecoding | None = None
 
     def add(
@@ -107,20 +116,21 @@ class DecodingRecorder:
             return None
         recorded = record_pass(root, args, kwargs, out)
         current = self._current
-        if current is None or current.cache is not cache:
-            self._current = None
+        if current is None or current.find_cache() is not cache:
+            self._current = self.root = None
             stored = _cached_tokens(cache)
             is_new = (
                 passed is None if stored is None else stored == getattr(recorded, "length", None)
             )
             if recorded is not None and is_new:
-                self._current = RecordedDecoding(cache, [recorded])
+                self._current = _begin_decoding(cache)
+                self._current.passes.append(recorded)
                 return None
             if passed is None:
                 return None
             # Tokens of a cache that was filled before are not known.
             reason = "the earlier tokens of the cache are not known"
-            return RecordedDecoding(cache, reason=reason, layers=set(layers))
+            return replace(_begin_decoding(cache), reason=reason, layers=set(layers))
         current.layers.update(layers)
         if recorded is None:
             current.reason = "its tokens are not the only argument by position"
@@ -129,14 +139,31 @@ class DecodingRecorder:
             length = _cached_tokens(cache)
             if length is not None and length != current.length:
                 current.reason = "the cache was cut or changed between passes"
+        # A model that cannot be run again need not wait for further passes.
+        current.reason = current.reason or _explain_no_probe(root, current)
+        self.root = root
         return self.take() if len(current.passes) > STEPS or current.reason else None
 
     def take(self) -> RecordedDecoding | None:
         """Return the passes so far, if one of them went on from a cache, and forget them."""
-        current, self._current = self._current, None
+        current = self._current
+        self._current = self.root = None
         if current is None or (len(current.passes) < 2 and not current.reason):
             return None
         return current
+
+
+def _begin_decoding(cache: Any) -> RecordedDecoding:
+    try:
+        find_cache: Callable[[], Any] = ref(cache)
+    # A tuple has no weak references.
+    except TypeError:
+        find_cache = partial(_same, cache)
+    return RecordedDecoding(find_cache, type(cache).__name__)
+
+
+def _same(x: Any) -> Any:
+    return x
 
 
 def record_pass(root: Module, args: Args, kwargs: Kwargs, out: Any) -> RecordedPass | None:
@@ -160,7 +187,9 @@ def record_pass(root: Module, args: Args, kwargs: Kwargs, out: Any) -> RecordedP
     others = {k: x for k, x in kwargs.items() if k != key and k not in _LEFT_OUT and x is not None}
     others = {k: x.detach().clone() if hasattr(x, "detach") else x for k, x in others.items()}
     result = first(_without_loss(out))
-    output = result.detach() if hasattr(result, "detach") else None
+    # A copy, as a part would keep all logits of a long pass.
+    is_by_token = hasattr(result, "detach") and result.ndim == 3
+    output = result[:, -1:].detach().clone() if is_by_token else None
     return RecordedPass(key, array.detach().clone(), others, output)
 
 
@@ -221,14 +250,17 @@ def _explain_no_probe(root: Module, recorded: RecordedDecoding) -> str:
         )
     if getattr(getattr(root, "config", None), "is_encoder_decoder", False):
         return "the model has an encoder"
-    kind = type(recorded.cache).__name__
+    kind = recorded.kind
     # The runs have a cache of the model's own.
     if kind != "DynamicCache" and not kind.startswith(type(root).__name__.partition("For")[0]):
         return f"its cache is of the class {kind}"
-    text = str(getattr(getattr(root, "config", None), "rope_parameters", None))
+    # That of a language model stands within one of several parts.
+    configs = [getattr(part, "config", None) for part in root.modules()]
+    text = " ".join({str(getattr(config, "rope_parameters", None)) for config in configs})
     if any(kind in text for kind in _BY_LENGTH):
         return "its rotations depend on the number of tokens so far"
-    return ""
+    tokens = sum(one.tokens.shape[:2].numel() for one in recorded.passes)
+    return explain_too_many_outputs(root, tokens)
 
 
 def _compare_runs(
@@ -322,7 +354,7 @@ def real_tokens(joined: RecordedPass) -> Tensor:
     mask = joined.others.get("attention_mask")
     # A mask of pairs of tokens says nothing of padding.
     if mask is None or getattr(mask, "ndim", 0) != 2:
-        return torch.ones(joined.tokens.shape[:2], dtype=torch.bool)
+        return torch.ones(joined.tokens.shape[:2], dtype=torch.bool, device="cpu")
     real: Tensor = mask.cpu() != 0
     return real
 
@@ -331,7 +363,7 @@ def _agrees_with_own(one: RecordedPass, again: Any) -> bool:
     """Return whether a pass gave about what it gives in float64, for its last token."""
     import torch
 
-    if one.output is None or not hasattr(again, "shape") or one.output.ndim != 3:
+    if one.output is None or not hasattr(again, "shape"):
         return True
     own, wide = one.output[:, -1].double(), again[:, -1]
     if own.shape != wide.shape:

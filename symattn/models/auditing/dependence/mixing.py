@@ -72,7 +72,8 @@ class Dependence:
     """The finding of one probed pass: parts that mix tokens, leaks outside of them, or why nothing was probed.
 
     ``causal`` says what was promised: None if nothing was. ``later`` says that a later pass may still be probed, and
-    ``padded`` that a token of padding was changed, and ``padding_reason`` why that shows nothing.
+    ``padded`` that a token of padding was changed, and ``padding_reason`` why that shows nothing. ``model`` is the
+    number of the model in its audit.
     """
 
     causal: bool | None = None
@@ -82,6 +83,7 @@ class Dependence:
     later: bool = False
     padded: bool = False
     padding_reason: str = ""
+    model: int = 0
     RECORD = "causal, parts, leaks, reason"
 
     @property

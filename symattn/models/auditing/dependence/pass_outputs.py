@@ -14,13 +14,15 @@ from symattn.models.auditing.setting import Args, Kwargs, Module, Tensor
 
 #: Above what stays in float32 where float64 is asked for, and below a rounding to 16 bits.
 DIFFERENT = 2.0**-18
+#: How many numbers the modules of a model may return in one run, all of which are stored in float64, in 2 GiB.
+MAX_OUTPUTS = 2**28
 
 
 @dataclass(frozen=True)
 class RecordedPass:
-    """One pass of a model: its tokens (b, n) or embeddings (b, n, d), its other arguments, and its output, if an array.
+    """One pass of a model: its tokens (b, n) or embeddings (b, n, d), its other arguments, and its output.
 
-    ``key`` is the name of the argument that holds the tokens.
+    ``key`` is the name of the argument that holds the tokens, and ``output`` that of the last token (b, 1, d), or None.
     """
 
     key: str
@@ -74,6 +76,17 @@ class ModuleOutputs:
     gave: Tensor
     received: Tensor | None
     places: tuple[Tensor, ...]
+
+
+def explain_too_many_outputs(root: Module, tokens: int) -> str:
+    """Return why the outputs of all modules for so many tokens cannot be stored; "" if they can.
+
+    About as many columns as its parameters have rows are returned for each token.
+    """
+    columns = sum(p.shape[0] for p in root.parameters() if p.ndim in (1, 2))
+    if tokens * columns <= MAX_OUTPUTS:
+        return ""
+    return f"the outputs of its modules for {tokens} tokens are too many to compare in float64"
 
 
 def run_with_outputs(

@@ -14,6 +14,7 @@ from symattn.models.auditing.dependence.in_float64 import copied_in_float64
 from symattn.models.auditing.dependence.pass_outputs import (
     PassDifference,
     RecordedPass,
+    explain_too_many_outputs,
     find_first_difference,
     run_with_outputs,
 )
@@ -56,6 +57,8 @@ def probe_training(root: Module, names: Mapping[Module, str], recorded: Recorded
         return Training(reason=f"the model has more than {MAX_PARAMETERS} parameters")
     if getattr(root.config, "is_encoder_decoder", False):
         return Training(reason="the model has an encoder")
+    if reason := explain_too_many_outputs(root, recorded.tokens.shape[:2].numel()):
+        return Training(reason=reason)
     try:
         with torch.no_grad(), torch.random.fork_rng():
             return _compare_with_evaluation(root, names, recorded)
@@ -77,13 +80,22 @@ def _compare_with_evaluation(
     real = real_tokens(recorded)
     if find_first_difference([(0, first)], second, real) is not None:
         return Training(reason="its passes in training are random")
+    sizes = _sizes_of_weights(wide)
     evaluated, _ = run_with_outputs(wide.eval(), paths, recorded, more)
     difference = find_first_difference([(0, first)], evaluated, real)
     if difference is None:
         return Training()
+    # RWKV scales its inner numbers in evaluation alone, before norms.
+    if _sizes_of_weights(wide) != sizes:
+        return Training(reason="its weights are others in evaluation")
     return Training(
         replace(difference, where="in training", other="in evaluation, without dropout")
     )
+
+
+def _sizes_of_weights(wide: Module) -> list[str]:
+    # As text, since a number that is none equals itself then.
+    return [str(float(p.abs().sum())) for p in wide.parameters()]
 
 
 def _silence(wide: Module) -> None:
@@ -94,6 +106,6 @@ def _silence(wide: Module) -> None:
         if isinstance(part, torch.nn.modules.dropout._DropoutNd):
             part.p = 0.0
         for owner in (part, getattr(part, "config", None)):
-            for name, value in list(vars(owner).items()) if owner is not None else ():
+            for name, value in list(getattr(owner, "__dict__", {}).items()):
                 if isinstance(value, float) and _OF_CHANCE.search(name):
                     setattr(owner, name, 0.0)
