@@ -157,6 +157,13 @@ def test_bits_are_not_values() -> None:
     assert not same_bits(run(lambda q, k, v: 1 / 0), run(lambda q, k, v: 1 / 0))
 
 
+def test_bits_of_further_outputs() -> None:
+    one, other = (run(lambda q, k, v, c=c: (np.zeros(2), np.full(2, c))) for c in (1.0, 2.0))
+    assert same_bits(one, other)
+    assert not same_bits(one, other, 2)
+    assert same_bits(one, one, 2)
+
+
 def test_an_exception_says_what_and_where() -> None:
     def raising(q: Any, k: Any, v: Any) -> Any:
         raise ValueError("first\nsecond")

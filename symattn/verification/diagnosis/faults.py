@@ -61,7 +61,10 @@ def _find_stale_result_fault(session: Session) -> Fault | None:
     """
     wrong = [(k, r) for k, r in enumerate(session.records) if r.finding in ("values", "not finite")]
     if not any(r.finding == "values" for _, r in wrong) or not all(
-        any(e.finding is None and same_bits(e.outcome, r.outcome) for e in session.records[:k])
+        any(
+            e.finding is None and same_bits(e.outcome, r.outcome, len(r.parts))
+            for e in session.records[:k]
+        )
         for k, r in wrong
     ):
         return None

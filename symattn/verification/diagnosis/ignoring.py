@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from symattn.bounds.called_target import same_bits
-from symattn.bounds.case_result import Case, CaseResult
+from symattn.bounds.case_result import CaseResult
 from symattn.verification.diagnosis.confirming import HELD_OUT_SEED
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
 _CALLS = 3  # held-out inputs, at each of which a function must ignore an input
+# factors of all inputs: outputs that are cut off, or round to one number, may hide an input at one magnitude
+_MAGNITUDES = (2.0**-6, 2.0**-3, 2.0**3, 2.0**6)
 _STEPS = {"q": "score", "k": "score", "v": "values"}
 _NOUNS = {"q": "the queries", "k": "the keys", "v": "the values"}
 
@@ -46,17 +49,38 @@ def ignored(session: Session) -> tuple[str, str]:
 
 
 def _is_ignored(session: Session, before: CaseResult, name: str) -> bool:
-    """Return whether another array changes no bit of the outputs, and the right ones beyond their bound."""
+    """Return whether another array changes no bit of the outputs, and the right ones beyond their bound.
+
+    At other magnitudes of all inputs no bit may change either.
+    """
     inputs = dict(before.case.inputs)
+    outputs = len(before.parts)
     for other in _yield_substitute_arrays(inputs[name]):
         changed = session.subject.completed(session, {**inputs, name: other})
-        after = session.run_case(Case(before.case.group, before.case.name, changed))
-        if after.outcome.output is None or not same_bits(before.outcome, after.outcome):
+        after = session.run_case(replace(before.case, inputs=changed))
+        if not same_bits(before.outcome, after.outcome, outputs):
             return False
         # The definition itself must depend on the input here, beyond both bounds.
         if not _are_right_outputs_different(before, after):
             return False
-    return True
+    return all(_is_ignored_at(session, before, name, factor) for factor in _MAGNITUDES)
+
+
+def _is_ignored_at(session: Session, before: CaseResult, name: str, factor: float) -> bool:
+    """Return whether the other sign of an array changes no bit of the outputs if all inputs are multiplied so."""
+    inputs, held = before.case.inputs, session.precision.input
+    # Some formats have no infinity, so that what is beyond their range becomes their largest number.
+    most = float(held.largest)
+    scaled = {
+        n: held.rounded(np.clip(inputs[n] * factor, -most, most))
+        for n in session.subject.free(inputs)
+    }
+    one, other = (
+        session.subject.completed(session, {**inputs, **scaled, name: sign * scaled[name]})
+        for sign in (1, -1)
+    )
+    first, second = (session.call(replace(before.case, inputs=made)) for made in (one, other))
+    return same_bits(first, second, len(before.parts))
 
 
 def _yield_substitute_arrays(a: np.ndarray) -> Iterator[np.ndarray]:
