@@ -332,6 +332,26 @@ def test_a_cache_holds_what_is_normalised(fields: dict[str, Any]) -> None:
     refuses(Cached, Attention(causal=True, **fields), says="a cache holds what is normalised")
 
 
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"window": (1, 0)}, "its window would count empty slots"),
+        ({"position": Rotary(given="positions")}, "no place for positions"),
+        ({"bias": True, "mask": "boolean"}, "no place for mask, bias"),
+    ],
+)
+def test_a_cache_takes_no_further_inputs_and_counts_no_places(fields: dict[str, Any], says: str) -> None:
+    refuses(Cached, Attention(causal=True, **fields), says=says)
+
+
+@pytest.mark.parametrize("fields", [{"normaliser": "sparsemax"}, {"base": 2}])
+def test_every_way_of_a_cache_runs_with_other_weights(fields: dict[str, Any]) -> None:
+    arrays = {n: np.eye(2) for n in ("q", "k", "v", "k_cache", "v_cache")}
+    subject = [*definitions_of(Cached(Attention(causal=True, **fields)))][-1]
+    outputs = [way(**arrays) for way in subject.ways]
+    assert outputs[0][0].shape == (2, 2)
+
+
 def test_queries_of_a_cache_are_multiplied_before() -> None:
     refuses(Cached, Attention(causal=True, temperature=0.1), says="temperatures depend on places")
 

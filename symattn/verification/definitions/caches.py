@@ -13,6 +13,7 @@ import numpy as np
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.fields import brief, refusal
+from symattn.attention.inputs import needed
 from symattn.attention.positions import position_fields, rotary
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import by_tiles
@@ -44,7 +45,7 @@ class Cached(keywords.Answering):
     """Causal attention of n new tokens to a cache of p tokens and to each other.
 
     attention  causal attention; with ``position=Rotary(…)`` the cache holds rotated keys; without norms, as a cache
-               holds what is normalised
+               holds what is normalised; without windows, blocks and inputs besides q, k and v
 
     A function takes q, k, v of the new tokens, k_cache, v_cache, and for caches with empty slots ``length``, the
     number p of tokens that they hold: slots from p on are empty, and hold zeros. Without ``length`` all slots are
@@ -73,6 +74,11 @@ class Cached(keywords.Answering):
         ):
             raise errors.InputError("Cached: of the output alone, with positions by Rotary or none")
         # The keys that a call is given are all slots, empty ones included, so that places would be counted wrongly.
+        for field in ("window", "block", "prefix"):
+            if getattr(self.attention, field) is not None:
+                raise errors.InputError(
+                    f"Cached: its {field} would count empty slots of the cache; hint: {field}=None"
+                )
         if self.attention.temperature is not None:
             raise errors.InputError(
                 "Cached: temperatures depend on places; hint: multiply the queries before, without temperature"
@@ -82,6 +88,11 @@ class Cached(keywords.Answering):
             raise errors.InputError(
                 "Cached: a cache holds what is normalised; hint: give the normalised arrays, without "
                 "qk_norm and value_norm"
+            )
+        beside = needed(self.attention, "qkv")
+        if beside:
+            raise errors.InputError(
+                f"Cached: takes q, k, v and caches; it has no place for {', '.join(beside)}"
             )
 
 
@@ -148,9 +159,10 @@ def _define_cached_attention(
         step="cache",
         inputs=tuple(arrays),
         outputs=("output", "k_cache", "v_cache") if returned else ("output",),
-        ways=(
-            laid(partial(_attend_with_cache, spec)),
-            laid(partial(_attend_with_cache, spec, keywise=True)),
+        ways=tuple(
+            laid(partial(_attend_with_cache, spec, keywise=keywise))
+            # Running sums are those of a natural softmax.
+            for keywise in ((False, True) if a.is_softmax and a.base is None else (False,))
         ),
         mistakes=tuple(
             Mistake(s, c, laid(partial(_attend_with_cache, spec, **how)))
