@@ -301,7 +301,8 @@ class Legal(NamedTuple):
 
     ``unsaid`` gives shapes, and which entries are numbers, if no way is decided. Axes of length 1 may differ in the
     outputs ``loose``; a call may change the inputs ``changes``. ``similar`` says that no way is known to lose digits
-    that the first one keeps, so that all bounds are of about the same size.
+    that the first one keeps, so that all bounds are of about the same size. One bound covers every way of the outputs
+    ``settled``, also those ways that are undecided.
     """
 
     ways: Sequence[Callable[[], Sequence[Expected]]]
@@ -309,6 +310,7 @@ class Legal(NamedTuple):
     loose: Collection[int] = ()
     changes: Collection[str] = ()
     similar: bool = False
+    settled: Collection[int] = ()
 
 
 #: Error in parts of the first way's bound, from which similar ways are not asked if a function is known to be wrong.
@@ -362,9 +364,14 @@ def judge(
     case_result = compare(right)
     if len(known) == len(every) or case_result.finding not in ("values", "not finite"):
         return replace(case_result, whole=len(known) == len(every))
-    # An undecided way might give these numbers, so any number is legal.
-    unbounded = [output.widened(np.full_like(output.allowed, np.inf)) for output in right]
-    return replace(compare(unbounded), undecided=True, whole=False)
+    # An undecided way might give these numbers, so any number is legal, but for outputs with one bound of all ways.
+    unbounded = [
+        output if k in legal.settled else output.widened(np.full_like(output.allowed, np.inf))
+        for k, output in enumerate(right)
+    ]
+    case_result = compare(unbounded)
+    is_settled = not case_result.wrong.isdisjoint(legal.settled)
+    return replace(case_result, undecided=not is_settled, whole=False)
 
 
 def _outputs_unless_undecided(way: Callable[[], Sequence[Expected]]) -> Sequence[Expected] | None:

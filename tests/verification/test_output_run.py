@@ -8,7 +8,10 @@ import pytest
 
 from symattn import Attention, Precision
 from symattn.bounds import reference
-from symattn.bounds.judge import of_attention, union
+from symattn.bounds.called_target import Outcome
+from symattn.bounds.case_result import Case, CaseResult, Expected
+from symattn.bounds.judge import judge, of_attention, union
+from symattn.document.errors import Undecided
 from symattn.verification.definitions import caches, definition_judge, lse
 from symattn.verification.definitions.caches import Cached
 from symattn.verification.definitions.definition_subject import FAMILIES, Definition
@@ -65,6 +68,25 @@ def test_log_sums_of_running_sums_may_be_off_by_more() -> None:
     ways = definition_judge.legal(subject, FLOAT32, _drawn(subject, 3)).ways
     at_once, by_keys = (way()[1].allowed for way in ways[:2])
     assert (by_keys > at_once).all()
+
+
+def test_an_undecided_way_of_another_output_leaves_the_output_decided() -> None:
+    (subject,) = lse.subjects(Attention(lse=True), "nd")
+    inputs = _drawn(subject, 3)
+    legal = definition_judge.legal(subject, FLOAT32, inputs)
+
+    def undecided() -> list[Expected]:
+        raise Undecided("a sum may be 0")
+
+    def judged(output: float, log_sum: float) -> CaseResult:
+        first, second = (e.near + off for e, off in zip(legal.ways[0](), (output, log_sum), strict=True))
+        outcome = Outcome(first, "float32", first.shape, 2, (second,))
+        return judge(legal._replace(ways=[legal.ways[0], undecided]), FLOAT32, Case("", "", inputs), outcome)
+
+    wrong = judged(1e-3, 0.0)
+    assert (wrong.finding, wrong.undecided, wrong.wrong) == ("values", False, {0})
+    open_ = judged(0.0, 1e-3)
+    assert (open_.finding, open_.undecided) == (None, True)
 
 
 @pytest.mark.parametrize("layout", ["bhnd", "bnhd"])

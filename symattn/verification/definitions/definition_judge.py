@@ -135,7 +135,13 @@ def _legal_by_ways(subject: Definition, precision: Precision, inputs: Inputs) ->
         similar=law is None
         and not others
         and not any(isinstance(way, DefinitionForm) for way in subject.ways),
+        settled=(0,) if law is None and _has_bound_of_all_ways(subject) else (),
     )
+
+
+def _has_bound_of_all_ways(subject: Definition) -> bool:
+    """Return whether one bound covers every way of the first output, which is that of an attention."""
+    return subject.output_run is not None and subject.output_run.legal is not None
 
 
 def _list_bounded_ways(
