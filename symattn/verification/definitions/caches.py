@@ -67,7 +67,7 @@ class Cached(keywords.Answering):
             raise refusal(self, "attention", "be an Attention(causal=True)")
         if not self.attention.causal:
             raise errors.InputError(
-                "Cached: its attention is not causal; hint: Attention(causal=True), or --causal"
+                "Cached: its attention is not causal; hint: Attention(causal=True)"
             )
         if self.attention.lse or not isinstance(
             self.attention.position, position_fields.Rotary | None
