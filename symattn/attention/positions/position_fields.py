@@ -20,20 +20,20 @@ from symattn.document.errors import InputError
 class Rotary(Described):
     """Rotary positions: queries and keys are rotated by angles that grow with their positions; see ``rotary``.
 
-    base          θ of the frequencies θ^(−2l/r)
-    width         r, how many of the first columns are rotated; None is all
-    layout        ``half`` turns the columns l and l + r/2 together, ``interleaved`` 2l and 2l + 1
-    scaling       how the frequencies are stretched, see ``rotary_fields``
-    triples       (a, b, c) with a² + b² = c² for each pair of columns: angles with the cosine a/c and the sine b/c in
-                  the place of frequencies, so that the tables are rational
-    start         the position of the first key
-    given         None: the keys are at start, start + 1, …; ``positions``: inputs ``positions``, whole numbers, and
-                  ``positions_q``; ``tables``: inputs ``cos``, ``sin`` and ``cos_q``, ``sin_q``. Without those of the
-                  queries, the queries stand at the end of the keys
-    sections      positions with a row for each section, such as time, height and width (M-RoPE): how many pairs of
-                  columns are rotated by each row; the width is twice their sum
-    section_order ``blocks``: the first pairs by the first row, the next ones by the next; ``interleaved``: pair l by
-                  row l mod m of m rows, while its section lasts, and the pairs that remain by the first row
+    base           θ of the frequencies θ^(−2l/r)
+    width          r, how many of the first columns are rotated; None is all
+    layout         ``half`` turns the columns l and l + r/2 together, ``interleaved`` 2l and 2l + 1
+    scaling        how the frequencies are stretched, see ``rotary_fields``
+    triples        (a, b, c) with a² + b² = c² for each pair of columns: angles with the cosine a/c and the sine b/c in
+                   the place of frequencies, so that the tables are rational
+    start          the position of the first key
+    given          None: the keys are at start, start + 1, …; ``positions``: inputs ``positions``, whole numbers, and
+                   ``positions_q``; ``tables``: inputs ``cos``, ``sin`` and ``cos_q``, ``sin_q``. Without those of the
+                   queries, the queries stand at the end of the keys
+    sections       positions with a row for each section, such as time, height and width (M-RoPE): how many pairs of
+                   columns are rotated by each row; the width is twice their sum
+    section_order  ``blocks``: the first pairs by the first row, the next ones by the next; ``interleaved``: pair l by
+                   row l mod m of m rows, while its section lasts, and the pairs that remain by the first row
 
     Sources: Su et al., RoFormer (2021), §3.2; sections in blocks: Wang et al., Qwen2-VL (2024), §2.1; interleaved:
     Bai et al., Qwen3-VL Technical Report (2025).

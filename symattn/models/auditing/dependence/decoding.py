@@ -128,8 +128,8 @@ class DecodingRecorder:
                 return None
             if passed is None:
                 return None
-            # Tokens of a cache that was filled before are not known.
-            reason = "the earlier tokens of the cache are not known"
+            # Nothing says which tokens filled a cache before.
+            reason = "the earlier tokens of the cache are unknown"
             return replace(_begin_decoding(cache), reason=reason, layers=set(layers))
         current.layers.update(layers)
         if recorded is None:
