@@ -414,8 +414,9 @@ def explained(
     parts = zip(judged.parts, outputs, strict=False)  # a mistake may be in fewer outputs
     try:
         answers = [match(*pair) for k, pair in enumerate(parts) if among is None or k in among]
-    # What enclosures leave open is computed in balls only here, which may not tell a divisor from 0.
-    except Undecided:
+    # What enclosures leave open is computed in balls only here, which may not tell a divisor from 0, and have no
+    # logarithm of 0.
+    except (Undecided, Refused):
         return None
     return False if False in answers else True if True in answers else None
 

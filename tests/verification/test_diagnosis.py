@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from symattn import Attention, Domain, Precision, Undecided
+from symattn.arrays.ball import OutsideDomain
 from symattn.bounds.called_target import Outcome
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.judge import explained, judge, of_attention
@@ -279,3 +280,13 @@ def test_what_is_wrong_by_more_is_no_form() -> None:
     for by in (1.003, 0.99):
         judged, found = _of_form(lambda q, k, v, by=by: _softmax(scores(q, k) * by) @ v, q=q, k=k, v=v)
         assert (judged.finding, found) == ("values", "")
+
+
+def test_a_mistake_that_balls_refuse_to_compute_is_undecided() -> None:
+    """Enclosures left a logarithm open that balls find to be of 0, in a smaller input that is tried."""
+    judged: Any = SimpleNamespace(outcome=SimpleNamespace(output=1, error=None), parts=[1], finding="values")
+
+    def match(part: Any, wrong: Any) -> bool:
+        raise OutsideDomain("ball: log of 0")
+
+    assert explained(judged, lambda: [1], match) is None  # type: ignore[list-item,arg-type]
