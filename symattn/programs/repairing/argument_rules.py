@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterator
-from types import FunctionType
+from types import FunctionType, ModuleType
 
 from symattn.programs.repairing.edits import LOOKED_AT, EditRule, Place
 from symattn.programs.repairing.lengths import differences, lengths
@@ -67,6 +67,39 @@ def take_arguments_of_other_call(p: Place) -> Iterator[ast.expr]:
             yield ast.Call(node.func, node.args, other.keywords)
 
 
+def change_variance(p: Place) -> Iterator[ast.expr]:
+    """The mean of squares in place of a variance, or its divisor d in place of d − 1: ``x.var(-1, unbiased=False)``."""
+    node = p.node
+    if _word_of(node) != "var" or not isinstance(node.func, ast.Attribute):
+        return
+    names = {keyword.arg for keyword in node.keywords}
+    if not names & _DIVISORS and None not in names:
+        biased = ast.keyword("unbiased", ast.Constant(False))
+        yield ast.Call(node.func, node.args, [*node.keywords, biased])
+    keywords = [keyword for keyword in node.keywords if keyword.arg not in _DIVISORS]
+    is_method = not _is_module_of_functions(p, node.func)
+    if not is_method and not node.args:
+        return
+    array, rest = (node.func.value, node.args) if is_method else (node.args[0], node.args[1:])
+    squares = ast.BinOp(array, ast.Mult(), array)
+    if is_method:
+        yield ast.Call(ast.Attribute(squares, "mean", ast.Load()), rest, keywords)
+    else:
+        mean = ast.Attribute(node.func.value, "mean", ast.Load())
+        yield ast.Call(mean, [squares, *rest], keywords)
+
+
+#: Keywords that set the divisor of a variance.
+_DIVISORS = frozenset({"unbiased", "correction", "ddof"})
+
+
+def _is_module_of_functions(p: Place, function: ast.Attribute) -> bool:
+    """Return whether a name before a point is a module of the file, such as ``np``."""
+    owner = function.value
+    name = owner.id if isinstance(owner, ast.Name) else ""
+    return isinstance(p.function.source.function.__globals__.get(name), ModuleType)
+
+
 def _word_of(node: ast.Call) -> str:
     return str(getattr(node.func, "attr", getattr(node.func, "id", "")))
 
@@ -103,4 +136,5 @@ RULES: tuple[EditRule, ...] = (
         "argument", 2, ast.Call, name_number_of_call, likely=True, added=LOOKED_AT, where="arrays"
     ),
     EditRule("axis", 1, ast.Call, take_arguments_of_other_call, likely=True, added=LOOKED_AT),
+    EditRule("variance", 2, ast.Call, change_variance, likely=True, added=LOOKED_AT),
 )

@@ -55,6 +55,8 @@ BODIES = [
     ("±1", 1, "return x * n", "return x * (n + 1)"),
     ("negated", 1, "return np.where(m, x, 0)", "return np.where(~m, x, 0)"),
     ("variable", 1, "return x + x", "return x + y"),
+    ("variance", 2, "return x - x.var(axis=0)", "return x - (x * x).mean(axis=0)"),
+    ("variance", 2, "return x - np.var(y, axis=0)", "return x - np.mean(y * y, axis=0)"),
     ("brackets", 2, "return x * y + n", "return x * (y + n)"),
     ("variable", 2, "return (x - 1) * 2", "return y * 2"),
     ("term", 2, "return x[:, : n]", "return x[:, : n + one]"),
