@@ -12,10 +12,10 @@ from typing import Any
 
 from symattn.attention.spec import Attention
 from symattn.programs.judging.benchmark import Benchmark
+from symattn.programs.judging.recurrences import AXES_OF_HEADS
 from symattn.programs.names import meaning
 from symattn.programs.specifications import Specification
 
-_AXES_OF_HEADS = (-3, -2)  # with tokens after or before them, on the other one of these axes
 _QKV = 3  # arrays that every attention has
 #: Inputs with a number for each head, which one head does not need.
 _BY_HEAD = ("sink", "bias", "gate")
@@ -84,7 +84,7 @@ def _count_heads(benchmark: Benchmark) -> Iterator[tuple[int, int | None]]:
     if grouped or not _has_inputs_by_head(benchmark):
         return
     queries, further = benchmark.shapes[0], benchmark.shapes[_QKV:]
-    for axis in _AXES_OF_HEADS:
+    for axis in AXES_OF_HEADS:
         heads = queries[axis] if len(queries) >= -axis else 1
         if heads > 1 and any(heads in shape for shape in further):
             yield heads, None
@@ -104,7 +104,7 @@ def count_grouped_heads(shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[int
     if len(shapes) < 2 or len(shapes[0]) != len(shapes[1]):
         return
     of_queries, of_keys = shapes[:2]
-    for axis in _AXES_OF_HEADS:
+    for axis in AXES_OF_HEADS:
         if len(of_queries) < -axis:
             continue
         heads, kv_heads = of_queries[axis], of_keys[axis]

@@ -32,7 +32,8 @@ from symattn.verification.definitions.linear_names import RECURRENCES
 Axes = Sequence[int | str]
 #: Orders of axes by the number of those of q. Names of heads and tokens may be exchanged.
 _LAYOUTS: Mapping[int, Layout] = {2: "nd", 3: "bnd", 4: "bhnd"}
-_AXES_OF_HEADS = (-3, -2)
+#: Axes that may be those of heads, with tokens after or before them, on the other one of these axes.
+AXES_OF_HEADS = (-3, -2)
 #: Norms of queries and keys in libraries: none, with an ε, and without one.
 _NORMS: tuple[dict[str, Any], ...] = (
     {"qk_norm": None, "eps": 0},
@@ -105,13 +106,13 @@ def _axis_of_tokens(arrays: Mapping[str, Axes]) -> int:
     of_heads = {axes[0] for axes in arrays.values() if len(axes) == 1}
     states = [axes for name, axes in arrays.items() if plain(name) in _STATE_NAMES]
     of_heads |= {axes[-3] for axes in states if len(axes) > len(("d_k", "d_v"))}
-    is_of_heads = [v[axis] in of_heads for axis in _AXES_OF_HEADS]
+    is_of_heads = [v[axis] in of_heads for axis in AXES_OF_HEADS]
     if sum(is_of_heads) == 1:
-        return _AXES_OF_HEADS[is_of_heads.index(False)]
-    first, second = (v[axis] for axis in _AXES_OF_HEADS)
+        return AXES_OF_HEADS[is_of_heads.index(False)]
+    first, second = (v[axis] for axis in AXES_OF_HEADS)
     if isinstance(first, int) and isinstance(second, int):
-        return _AXES_OF_HEADS[0] if first > second else _AXES_OF_HEADS[1]
-    return _AXES_OF_HEADS[1] if isinstance(first, int) else _AXES_OF_HEADS[0]
+        return AXES_OF_HEADS[0] if first > second else AXES_OF_HEADS[1]
+    return AXES_OF_HEADS[1] if isinstance(first, int) else AXES_OF_HEADS[0]
 
 
 def cut_recurrence(
@@ -226,7 +227,7 @@ def _with_changes(
 
 def _count_values_per_key(q: Axes, v: Axes) -> int:
     """Return how many heads of values there are for each of queries; 1 if no axis shows several."""
-    for axis in _AXES_OF_HEADS:
+    for axis in AXES_OF_HEADS:
         # Without an axis in front of the tokens there are no heads.
         if len(q) < -axis or len(v) != len(q):
             continue

@@ -54,7 +54,11 @@ from symattn.programs.judging.judging import (
     with_file_compared,
     with_further_calls,
 )
-from symattn.programs.judging.recurrences import domain_of_recurrence, plausible_recurrences
+from symattn.programs.judging.recurrences import (
+    AXES_OF_HEADS,
+    domain_of_recurrence,
+    plausible_recurrences,
+)
 from symattn.programs.judging.workloads import (
     Workloads,
     find_workloads,
@@ -73,7 +77,6 @@ from symattn.verification.probing.probes import FAMILIES
 
 #: Says why a reference, called in a session, does not compute a definition at the sizes of its benchmark.
 Refute = Callable[[Session, Specification], str]
-_AXES_OF_HEADS = (-3, -2)  # with tokens after or before them, on the other one of these axes
 #: Scores of all heads in the call of a reference at its benchmark's length.
 _MAX_SCORES_OF_TOKENS = 1 << 22
 #: Orders that end with tokens and columns, by the number of axes; one head has no axis, so that all are of batches.
@@ -540,7 +543,7 @@ def _domain_of_benchmark_shapes(benchmark: Benchmark, axis: int = -2) -> Domain:
     usual = Domain()
     # Of two arrays, such as a norm's, the second has no keys.
     queries, keys = benchmark.shapes[:2] if len(benchmark.shapes) > 2 else ((), ())
-    of_one_query = [at for at in _AXES_OF_HEADS if _has_one_query(queries, keys, at)]
+    of_one_query = [at for at in AXES_OF_HEADS if _has_one_query(queries, keys, at)]
     axis = of_one_query[0] if of_one_query else axis
     # Further arrays, such as masks and sinks, have other axes.
     arrays = benchmark.shapes[: len("qkv")]

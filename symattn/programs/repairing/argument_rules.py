@@ -10,6 +10,9 @@ from types import FunctionType, ModuleType
 from symattn.programs.repairing.edits import LOOKED_AT, EditRule, Place
 from symattn.programs.repairing.lengths import differences, lengths
 
+#: Keywords that set the divisor of a variance.
+_DIVISORS = frozenset({"unbiased", "correction", "ddof"})
+
 
 def give_argument(p: Place) -> Iterator[ast.expr]:
     """A parameter with a default value, such as ``offset=0``, given by name: a length, a difference, a name."""
@@ -77,20 +80,18 @@ def change_variance(p: Place) -> Iterator[ast.expr]:
         biased = ast.keyword("unbiased", ast.Constant(False))
         yield ast.Call(node.func, node.args, [*node.keywords, biased])
     keywords = [keyword for keyword in node.keywords if keyword.arg not in _DIVISORS]
-    is_method = not _is_module_of_functions(p, node.func)
-    if not is_method and not node.args:
-        return
-    array, rest = (node.func.value, node.args) if is_method else (node.args[0], node.args[1:])
-    squares = ast.BinOp(array, ast.Mult(), array)
-    if is_method:
-        yield ast.Call(ast.Attribute(squares, "mean", ast.Load()), rest, keywords)
-    else:
-        mean = ast.Attribute(node.func.value, "mean", ast.Load())
-        yield ast.Call(mean, [squares, *rest], keywords)
+    owner = node.func.value
+    if not _is_module_of_functions(p, node.func):
+        mean = ast.Attribute(_square(owner), "mean", ast.Load())
+        yield ast.Call(mean, node.args, keywords)
+    elif node.args:
+        array, *rest = node.args
+        mean = ast.Attribute(owner, "mean", ast.Load())
+        yield ast.Call(mean, [_square(array), *rest], keywords)
 
 
-#: Keywords that set the divisor of a variance.
-_DIVISORS = frozenset({"unbiased", "correction", "ddof"})
+def _square(array: ast.expr) -> ast.expr:
+    return ast.BinOp(array, ast.Mult(), array)
 
 
 def _is_module_of_functions(p: Place, function: ast.Attribute) -> bool:

@@ -18,6 +18,7 @@ import numpy as np
 
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.mistake import Mistake, MistakeFamily, Where
+from symattn.verification.rules.golden_section import minimise_by_golden_section
 from symattn.verification.rules.softmaxes import TILES
 
 if TYPE_CHECKING:
@@ -323,31 +324,11 @@ def _fit_mistake_number(
         return None
     low = grid[max(best - 1, 0)]
     high = grid[min(best + 1, len(grid) - 1)]
-    theta, least = _minimise_by_golden_section(of, float(low), float(high))
+    theta, least = minimise_by_golden_section(of, float(low), float(high), _STEPS)
     # A minimum at 0 means that the step is left out, which is known by other words.
     if 0.0 in family.grid and abs(theta) < _NOTHING:  # 0 is a known mistake of its own
         return None
     return theta if least <= _BETTER * misses(None) else None
-
-
-def _minimise_by_golden_section(
-    misses: Callable[[float], float], low: float, high: float
-) -> tuple[float, float]:
-    """Return a minimum between two points, and its value, by golden sections."""
-    golden = (5**0.5 - 1) / 2
-    a = high - golden * (high - low)
-    b = low + golden * (high - low)
-    at_a, at_b = misses(a), misses(b)
-    for _ in range(_STEPS):
-        if at_a < at_b:
-            high, b, at_b = b, a, at_a
-            a = high - golden * (high - low)
-            at_a = misses(a)
-        else:
-            low, a, at_a = a, b, at_b
-            b = low + golden * (high - low)
-            at_b = misses(b)
-    return (a, at_a) if at_a < at_b else (b, at_b)
 
 
 def plain(x: float) -> Iterator[tuple[float, str]]:

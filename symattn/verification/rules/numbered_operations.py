@@ -20,6 +20,7 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention.constants import number
 from symattn.bounds.case_result import UNFIT
 from symattn.bounds.mistake import MistakeFamily
+from symattn.verification.rules.golden_section import minimise_by_golden_section
 from symattn.verification.rules.recording import (
     MOVING,
     Function,
@@ -218,25 +219,17 @@ def _measure_number(place: _NumberedPlace, form: NumberForm, x: float, left: Lef
 def _search_number(
     measure: Callable[[float], float], low: float, high: float
 ) -> tuple[float, float]:
-    """Return a number between two others that leaves little, and what it leaves, by golden sections."""
-    golden = (5**0.5 - 1) / 2
+    """Return a number between two others that leaves little, and what it leaves, by golden sections.
+
+    What a number leaves may have several minima: of all that were tried, the best one counts.
+    """
     tried: list[tuple[float, float]] = []
 
     def measured(x: float) -> float:
         tried.append((measure(x), x))
         return tried[-1][0]
 
-    a, b = high - golden * (high - low), low + golden * (high - low)
-    at_a, at_b = measured(a), measured(b)
-    for _ in range(_BISECTIONS):
-        if at_a < at_b:
-            high, b, at_b = b, a, at_a
-            a = high - golden * (high - low)
-            at_a = measured(a)
-        else:
-            low, a, at_a = a, b, at_b
-            b = low + golden * (high - low)
-            at_b = measured(b)
+    minimise_by_golden_section(measured, low, high, _BISECTIONS)
     share, x = min(tried)
     return x, share
 
