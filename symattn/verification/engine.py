@@ -502,6 +502,12 @@ def verify(
     # Explaining has the same limit of time, but none of calls.
     session.explaining = session.effort_of(inf)
     faults: tuple[Fault, ...] = ()
+    # An edit that explains the fault spares most of the search for known mistakes, which takes longer.
+    mends_first = mend is not None and not refusals.only_same_widths(session)
+    mends_first = mends_first and not refusals.excluding_failures(session)
+    if mends_first and session.known:
+        session.repairs = mend(session)
+        session.explaining = session.effort_of(inf)  # the same limit again for known mistakes
     if session.known or session.domain.nonfinite_forbidden:
         from symattn.verification.diagnosis import (
             faults as diagnosis,
@@ -514,7 +520,7 @@ def verify(
     narrower = _verify_without_failures(session, faults, again)
     if narrower is not None:
         return narrower
-    if faults and mend is not None:
+    if faults and mend is not None and not mends_first:
         session.repairs = mend(session)
     # Bits, and outputs judged together, speak only where no single output is a fault.
     by_bits = session.trial.fault if session.trial and not faults else None

@@ -233,6 +233,11 @@ class Repairs:
     repairs: tuple[Repair, ...] = ()
     note: str = ""
 
+    @property
+    def explain(self) -> bool:
+        """Return whether an edit makes the function right after which its code keeps its path."""
+        return any(r.is_whole and r.path == "same" for r in self.repairs)
+
 
 NO_REPAIRS = Repairs()
 

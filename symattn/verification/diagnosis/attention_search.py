@@ -98,15 +98,6 @@ class AttentionSearch(Search):
     # -- the order -----------------------------------------------------------------------------------------------------
     def ways(self) -> Sequence[Way]:
         """See ``Search``: known mistakes first; last those made at some sizes, in some parts, and two at once."""
-        first = (
-            self._skipped_keys,
-            self._finite_infinities,
-            self.known,
-            self.counted_keys,
-            self._by_weights,
-            self.less_clear,
-            self._further_known,
-        )
         by_rule = (
             self._by_rule,
             self._yield_storage_mistake,
@@ -122,7 +113,20 @@ class AttentionSearch(Search):
             self._sometimes_in_floats,
             self._by_weights_of_lengths,
         )
-        return (*first, *by_rule, *sometimes, self._by_rare, self.in_parts, self.pairs)
+        rest = (*by_rule, *sometimes, self._by_rare, self.in_parts, self.pairs)
+        return *self.ways_beside_edit(), *rest
+
+    def ways_beside_edit(self) -> Sequence[Way]:
+        """See ``Search``: known mistakes alone."""
+        return (
+            self._skipped_keys,
+            self._finite_infinities,
+            self.known,
+            self.counted_keys,
+            self._by_weights,
+            self.less_clear,
+            self._further_known,
+        )
 
     @property
     def decided(self) -> Sequence[Way]:

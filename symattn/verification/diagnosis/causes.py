@@ -190,6 +190,10 @@ class Search(ABC):
     def ways(self) -> Sequence[Way]:
         """The ways of searching, in order."""
 
+    @abstractmethod
+    def ways_beside_edit(self) -> Sequence[Way]:
+        """The ways of searching, in order, where an edit of the source explains the fault already."""
+
     @property
     @abstractmethod
     def decided(self) -> Sequence[Way]:
@@ -287,7 +291,11 @@ class Search(ABC):
         doubtful: tuple[Mistake, ...] = ()
         # Residues decide where the function runs on them, so they come before floats.
         exactly: tuple[Way, ...] = (self.exactly,) if self.witnesses else ()
-        for way in (self.ignoring, *exactly, *self.ways()):
+        # An edit that explains the fault leaves names for its effect to be sought, no numbers and no pairs.
+        is_edited = self.session.repairs.explain
+        ways = self.ways_beside_edit() if is_edited else self.ways()
+        self.cut |= is_edited
+        for way in (self.ignoring, *exactly, *ways):
             # Balls judge the candidates, unless floats or residues decide the way already.
             candidates = tuple(way()) if way in self.decided else self._select_by_balls(way())
             if not candidates:
