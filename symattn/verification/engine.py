@@ -128,6 +128,8 @@ class Session:
     sought: tuple[Sought, ...] = ()  # results for mistakes of the requested sizes
     beyond: Fault | None = None  # a fault that only many outputs together show
     repairs: Repairs = NO_REPAIRS  # edits of the source that make the function right
+    # of all searches for two mistakes at once, where edits of the source were tried before
+    effort_of_pairs: Effort | None = None
     measures_power: bool = True  # by some calls, of which all ways of computing are run
     verdict_alone: bool = False  # nothing more is tried once a call alone shows a fault for certain
     stops_at_fault: bool = False  # the same, in the order of a verification that seeks causes
@@ -503,9 +505,9 @@ def verify(
     session.explaining = session.effort_of(inf)
     faults: tuple[Fault, ...] = ()
     # An edit that explains the fault spares most of the search for known mistakes, which takes longer.
-    mends_first = mend is not None and not refusals.only_same_widths(session)
+    mends_first = session.known > 0 and not refusals.only_same_widths(session)
     mends_first = mends_first and not refusals.excluding_failures(session)
-    if mends_first and session.known:
+    if mend is not None and mends_first:
         session.repairs = mend(session)
         session.explaining = session.effort_of(inf)  # the same limit again for known mistakes
     if session.known or session.domain.nonfinite_forbidden:

@@ -234,6 +234,11 @@ class Repairs:
     note: str = ""
 
     @property
+    def were_sought(self) -> bool:
+        """Return whether edits of the source were tried."""
+        return bool(self.repairs or self.note)
+
+    @property
     def explain(self) -> bool:
         """Return whether an edit makes the function right after which its code keeps its path."""
         return any(r.is_whole and r.path == "same" for r in self.repairs)

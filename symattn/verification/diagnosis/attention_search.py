@@ -114,10 +114,10 @@ class AttentionSearch(Search):
             self._by_weights_of_lengths,
         )
         rest = (*by_rule, *sometimes, self._by_rare, self.in_parts, self.pairs)
-        return *self.ways_beside_edit(), *rest
+        return *self._known_ways, self._further_known, *rest
 
-    def ways_beside_edit(self) -> Sequence[Way]:
-        """See ``Search``: known mistakes alone."""
+    @property
+    def _known_ways(self) -> Sequence[Way]:
         return (
             self._skipped_keys,
             self._finite_infinities,
@@ -125,8 +125,12 @@ class AttentionSearch(Search):
             self.counted_keys,
             self._by_weights,
             self.less_clear,
-            self._further_known,
         )
+
+    def ways_beside_edit(self) -> Sequence[Way]:
+        """See ``Search``: known mistakes alone, and of a slow definition no further ones."""
+        is_slow = self.session.subject.costs > 1
+        return self._known_ways if is_slow else (*self._known_ways, self._further_known)
 
     @property
     def decided(self) -> Sequence[Way]:

@@ -41,6 +41,7 @@ _PLACES = 4  # conditions that are tried for each mistake
 _SCREENED = 20_000  # runs in float64 for each way, see ``effort``
 _IN_PAIRS = 30_000  # the same for all pairs of mistakes,
 _IN_SLOW_PAIRS = 12_000  # and if a run of the definition counts as several
+_FEWER_PAIRS = 3  # this part of them, of all searches together, where edits were tried
 _SHOWN = 12  # smallest wrong cases among which one with different sizes is chosen
 _LOOKED_AT = 3  # wrong cases by which mistakes are put in order
 KEPT = 512  # entries of the inputs of cases whose outputs are stored
@@ -91,8 +92,9 @@ def causes(session: Session) -> tuple[Cause, ...]:
         session, wrong, by_size(r for r in session.records if r.finding is None)
     )
     results, sure = search.found()
-    # A sure cause explains everything, so no search part by part is needed.
-    return (() if sure else search.otherwise(results)) or (search.cause(results, sure),)
+    # A sure cause explains everything, and so does an edit: no search part by part is needed, which may be slow.
+    is_whole = sure or (session.repairs.explain and session.subject.costs > 1)
+    return (() if is_whole else search.otherwise(results)) or (search.cause(results, sure),)
 
 
 def by_size(records: Iterable[CaseResult]) -> list[CaseResult]:
@@ -666,8 +668,14 @@ class Search(ABC):
             self.whole_effort = None
 
     def begin_pairs(self) -> Effort:
-        """Return the runs that all pairs of mistakes may take."""
-        return Effort(_IN_PAIRS if self.session.subject.costs == 1 else _IN_SLOW_PAIRS)
+        """Return the runs that all pairs of mistakes may take: fewer where edits were tried, two at once among them."""
+        session = self.session
+        units = _IN_PAIRS if session.subject.costs == 1 else _IN_SLOW_PAIRS
+        if not session.repairs.were_sought:
+            return Effort(units)
+        if session.effort_of_pairs is None:
+            session.effort_of_pairs = Effort(units // _FEWER_PAIRS)
+        return session.effort_of_pairs
 
     def _yield_mistake_pairs(self) -> Iterator[Mistake]:
         self.begin()
