@@ -23,7 +23,7 @@ from symattn.faults.corpus import (
     sample,
 )
 from symattn.programs.calls import Target
-from symattn.verification.attention import OfAttention
+from symattn.verification.definitions import attention_output
 from symattn.verification.engine import SEED, Session
 from symattn.verification.report_document import typeset
 from symattn.verification.tolerances.weighing import picked
@@ -79,7 +79,7 @@ def probed(fault: CorpusFault, right: bool = False) -> int | None:
         )
 
     target = Target(program, convention(fault.spec))
-    subject = OfAttention(fault.spec)
+    subject = attention_output.subject(fault.spec)
     session = Session(
         target, subject, Precision.of("float32"), DOMAIN, SEED, examples=_EXAMPLES, budget=_BUDGET
     )
@@ -92,9 +92,9 @@ def probed(fault: CorpusFault, right: bool = False) -> int | None:
 def _yield_verification_cases(session: Session) -> Iterator[Case]:
     """Yield cases in the order of ``verify``: probes, those that take longer, and random inputs."""
     rng, subject = np.random.default_rng(session.seed), session.subject
-    for group in chain(subject.first().values(), subject.later().values()):
+    for group in chain(subject.source.first().values(), subject.source.later().values()):
         yield from group(session, rng)
-    yield from subject.drawn(session, session.examples)
+    yield from subject.source.drawn(session, session.examples)
 
 
 # -- the corpus for readers: a list, one fault, and the table of which rule finds what ---------------------------------

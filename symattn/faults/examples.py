@@ -31,9 +31,8 @@ from symattn.document.codec import inside
 from symattn.document.errors import SymattnError
 from symattn.faults.corpus import SPECIFICATIONS, names
 from symattn.programs.specifications import definitions_of, kind_of
-from symattn.verification.attention import OfAttention
 from symattn.verification.codes import codes, read_code
-from symattn.verification.definitions import definition_mistakes
+from symattn.verification.definitions import attention_output, definition_mistakes
 from symattn.verification.definitions.caches import Cached
 from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.definitions.depth_attention import DepthAttention
@@ -200,7 +199,7 @@ def _of_attention(
             spec, mistake.step, mistake.cause,
             lambda inputs: [variant_values(spec, dict(inputs), RIGHT)["output"]],
             partial(_with_mistake, spec, mistake),
-            partial(_yield_drawn_inputs, maker), OfAttention(spec).axes, maker.admits,
+            partial(_yield_drawn_inputs, maker), attention_output.subject(spec).source.axes, maker.admits,
         )  # fmt: skip
 
 
@@ -241,7 +240,7 @@ def _of_definition(spec: Any, subject: Definition) -> Iterator[_Candidate]:
             spec, mistake.step, mistake.cause,
             lambda inputs: subject.run(subject.ways[0], subject.filled(inputs, _PRECISION)),
             lambda inputs, run=mistake.run: subject.run(run, subject.filled(inputs, _PRECISION)),  # type: ignore[misc]
-            partial(_drawn_for, subject), subject.axes, partial(subject.admitted, domain=_DOMAIN),
+            partial(_drawn_for, subject), subject.source.axes, partial(subject.admitted, domain=_DOMAIN),
         )  # fmt: skip
 
 

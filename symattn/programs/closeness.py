@@ -36,7 +36,7 @@ from symattn.bounds.sharp.sample import averaged, chosen, only
 from symattn.document.errors import InputError, article
 from symattn.programs.frameworks import Tensor, Tensors, dtype_name, read
 from symattn.programs.question import Question, dequantised, split
-from symattn.verification.attention import OfAttention
+from symattn.verification.definitions import attention_output
 
 Arrays = dict[str, Tensor]  # NumPy arrays, or tensors on a device that are judged there
 _LARGE = ("q", "k", "v")  # inputs that stay in float32 if it represents them
@@ -504,7 +504,7 @@ def _format_exact_element_form(
         return ""
     ratios = expected(spec, mine, precision).ratios(got[index])
     worst = tuple(int(i) for i in np.unravel_index(int(ratios.argmax()), ratios.shape))
-    exact = OfAttention(spec).exact(mine, 0, worst)
+    exact = attention_output.subject(spec).exact(mine, 0, worst)
     # A rational value is printed as a number anyway.
     return "" if exact is None or exact.rational() is not None else f" = {exact}"
 

@@ -80,9 +80,9 @@ def _yield_repeat_attempts(
         yield (judged,)
     session.runner.close()  # clear the state of the process
     # arrays with arbitrary numbers: negate them in the first call
-    free = session.subject.free(inputs)
+    free = session.subject.source.free(inputs)
     # 0 − a and not −a, which turns 0 into −0.
-    others = session.subject.completed(
+    others = session.subject.source.completed(
         session, {n: 0.0 - a if n in free else a for n, a in inputs.items()}
     )
     first = session.run_case(Case(GROUP, "before it", others))
@@ -108,7 +108,7 @@ def _make_repeat_report(session: Session, results: tuple[Fault, ...]) -> Report:
         checks,
         session.runner.notes,
         "".join(session.stdout),
-        fields=session.subject.fields(),
+        fields=session.subject.fields,
         missing=() if results else tuple(late),
     )
 

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from symattn.verification.definitions.norms import LayerNorm, RMSNorm
     from symattn.verification.definitions.weights import Softmax
     from symattn.verification.report import Report
-    from symattn.verification.subject import Subject
 
 Specification: TypeAlias = (
     "Attention | Block | Cached | DepthAttention | Differential | Gradient | LayerNorm"
@@ -79,7 +78,7 @@ class SpecificationKind(ABC):
         """Yield the definitions of arrays by name, one for each form of functions; the usual one first."""
 
     @abstractmethod
-    def subject(self, spec: Any, agreed: Convention) -> Subject:
+    def subject(self, spec: Any, agreed: Convention) -> Definition:
         """Return the subject of a specification, in the form in which a function is called."""
 
     def attention_with_rules(self, spec: Any) -> tuple[Attention, ...]:
@@ -203,14 +202,14 @@ class OutputOfAttention(SpecificationKind):
     name, word, ordered, by_name = "Attention", "", True, True
 
     def definitions(self, spec: Any, layout: Layout = "nd") -> Iterator[Definition]:
-        """Yield none: ``verification.attention`` has the steps of an attention itself."""
+        """Yield none: its arrays are found by roles, not by the letters of a definition."""
         yield from ()
 
-    def subject(self, spec: Any, agreed: Convention) -> Subject:
-        """See ``verification.attention``."""
-        from symattn.verification.attention import OfAttention
+    def subject(self, spec: Any, agreed: Convention) -> Definition:
+        """See ``definitions.attention_output``."""
+        from symattn.verification.definitions import attention_output
 
-        return OfAttention(spec)
+        return attention_output.subject(spec)
 
     def attention_with_rules(self, spec: Any) -> tuple[Attention, ...]:
         """Return the specification."""
@@ -332,7 +331,7 @@ class OfDefinition(SpecificationKind):
         else:
             yield from _yield_numbers_of_axes(room.subject(spec))
 
-    def subject(self, spec: Any, agreed: Convention) -> Subject:
+    def subject(self, spec: Any, agreed: Convention) -> Definition:
         """Return the definition in the form, and of the sizes, that the convention has."""
         from symattn.programs import definitions
 

@@ -23,11 +23,11 @@ from symattn.programs.request import Request, keyword
 from symattn.programs.specifications import Specification, kind_of
 from symattn.programs.target import narrowed, target
 from symattn.verification import engine
+from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.engine import Progress, Session, Unusable
 from symattn.verification.power import verdict
 from symattn.verification.repair import Repairs
 from symattn.verification.report import Report
-from symattn.verification.subject import Subject
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,6 +243,6 @@ def requested(
     return kind_of(spec).request(spec, **keywords)
 
 
-def subject_of(runner: Runner, spec: Specification) -> Subject:
+def subject_of(runner: Runner, spec: Specification) -> Definition:
     """Return the subject of a specification, in the form in which the function is called."""
     return kind_of(spec).subject(spec, runner.convention)

@@ -31,10 +31,11 @@ from symattn.verification.power import Tried
 from symattn.verification.probing import hints, probes, refusals
 from symattn.verification.repair import NO_REPAIRS, Repairs
 from symattn.verification.report import Check, Fault, LargestSizes, Report, Sought, StepPower
-from symattn.verification.subject import Cases, Subject
 
 if TYPE_CHECKING:
     from symattn.verification.arithmetic.bits_of_a_call import Trial
+    from symattn.verification.definitions.definition_subject import Definition
+    from symattn.verification.input_source import Cases
     from symattn.verification.semantics import IdentityResult
 
 # The seed unless a caller names another: the same call gives the same report.
@@ -92,7 +93,7 @@ class Session:
     """The state of one verification."""
 
     runner: Runner
-    subject: Subject
+    subject: Definition
     precision: Precision
     domain: Domain
     seed: int
@@ -205,7 +206,7 @@ class Session:
     @property
     def maker(self) -> Maker:
         """The maker of inputs of an attention: the one that is verified, or that the definition contains."""
-        maker: Maker = self.subject.maker(self)
+        maker: Maker = self.subject.source.maker(self)
         return maker
 
     @property
@@ -348,7 +349,7 @@ class Session:
         # Such memory is not contiguous, which the domain promises.
         if self.domain.contiguous and case.memory in APART:
             return False
-        return refusals.axes(case) not in self.refused_axes and self.subject.promised(
+        return refusals.axes(case) not in self.refused_axes and self.subject.source.promised(
             self, case.inputs
         )
 
@@ -458,14 +459,14 @@ class Session:
         # Later calls may show that the exception is a refusal, or that the platform is wrong.
         if judged.finding in (None, "raises") or judged.outcome.runtime:
             return False
-        sizes = self.subject.sizes(judged)
+        sizes = self.subject.source.sizes(judged)
         return "w_v" not in judged.case.inputs or sizes.get("d_k") == sizes.get("d_v")
 
 
 @one_blas_thread
 def verify(
     runner: Runner,
-    subject: Subject,
+    subject: Definition,
     precision: Precision,
     domain: Domain | None = None,
     *,
@@ -560,22 +561,22 @@ def _try_all_groups(session: Session) -> None:
     if not session.verdict_alone:
         _try_residues(session)
     # All first groups run even if one shows a fault, since the diagnosis rests on them.
-    for name, group in subject.first().items():
+    for name, group in subject.source.first().items():
         _try_group(session, name, group, rng)
     if session.convicting is not None:
         return
     if session.verdict_alone:  # the first floats are faster, and convict most wrong functions
         _try_residues(session)
-    subject.between(session, rng)
+    subject.source.between(session, rng)
     # A judged candidate may replay the results of earlier calls.
     if session.verdict_alone and session.known == 0:
         _try_memory(session, rng)
-    _try_later(session, subject.later(), rng)
+    _try_later(session, subject.source.later(), rng)
     session.progress("accuracy")
     # fewer random inputs if faults are known, which these only help to name, or if residues have decided
     few = max(session.examples // 4, min(power.LEAST, session.examples))
     examples = few if session.known or session.settled else session.examples
-    for case in session.share(subject.random, subject.drawn(session, examples)):
+    for case in session.share(subject.source.random, subject.source.drawn(session, examples)):
         if session.known >= subject.enough:
             break
         session.take(case)
@@ -590,7 +591,7 @@ def _try_all_groups(session: Session) -> None:
     if session.known == 0:
         _bound_some_of_screened(session)
     # Where an output alone is wrong, a closer look at all bits adds nothing.
-    if session.known == 0 and not session.over:
+    if subject.look_closer is not None and session.known == 0 and not session.over:
         subject.look_closer(session)
 
 
@@ -620,7 +621,7 @@ def _try_residues(session: Session) -> None:
         # floats have a budget of their own
         session.finding = session.effort_of(for_finding(session.examples))
     # Only where there are last groups, which raise the limit again.
-    if session.subject.last():
+    if session.subject.source.last():
         session.finding.seconds = session.budget * (1 - _FOR_LAST)
 
 
@@ -641,12 +642,12 @@ def _try_memory(session: Session, rng: np.random.Generator) -> None:
         :_BASES
     ]:
         first = dict(judged.case.inputs)
-        other = session.subject.altered(session, first, rng)
+        other = session.subject.source.altered(session, first, rng)
         # Reversed values have the same sum, so that a cache by sums replays a wrong result.
         turned = {name: a[..., ::-1, :] if name == "v" else a for name, a in first.items()}
         for name, inputs in (("first numbers", first), ("other numbers", other), ("values in another order", turned),
                              ("first numbers again", first), ("the same once more", first)):  # fmt: skip
-            if session.subject.fits(session, inputs):
+            if session.subject.source.fits(session, inputs):
                 session.take(Case(_MEMORY, f"one memory, {name}", inputs, "reused", alone=False))
         session.take(Case(_MEMORY, "first numbers in other memory", first, alone=False))
 
@@ -669,7 +670,7 @@ def recognised(session: Session) -> bool:
     """Run the first groups of cases, and return whether some judge the function and none shows a fault."""
     rng = np.random.default_rng(session.seed)
     session.measures_power = False
-    for name, group in session.subject.first().items():
+    for name, group in session.subject.source.first().items():
         _try_group(session, name, group, rng, enough=1)
         if session.known:
             return False
@@ -682,7 +683,9 @@ def is_far_off(session: Session) -> bool:
     This is no verdict: inputs that magnify roundings may show it of a right function, too. Nothing is recorded.
     """
     rng = np.random.default_rng(session.seed)
-    cases = chain.from_iterable(group(session, rng) for group in session.subject.first().values())
+    cases = chain.from_iterable(
+        group(session, rng) for group in session.subject.source.first().values()
+    )
     tried = islice(filter(session.admits, cases), _FIRST_CASES)
     return any(_is_far_off_at(session, case) for case in tried)
 
@@ -757,13 +760,13 @@ def yield_cases_of_fewer_sizes(
     session: Session, wrong: CaseResult, rng: np.random.Generator
 ) -> Iterator[Iterator[Case]]:
     """Yield cases in which one size alone is that of a wrong call, then those of two, and so on up to all."""
-    sizes = session.subject.sizes(wrong)
+    sizes = session.subject.source.sizes(wrong)
     axes = [name for name in ("n_q", "n_k", "d_k", "d_v") if sizes.get(name, 0) > _FEW_OF_AXIS]
 
     def cases_with(large: tuple[str, ...]) -> Iterator[Case]:
         fewer = {n: min(size, size if n in large else _FEW_OF_AXIS) for n, size in sizes.items()}
         title = f"large in {', '.join(large)} alone"
-        for inputs in session.subject.resized(session, fewer, rng):
+        for inputs in session.subject.source.resized(session, fewer, rng):
             yield Case(wrong.case.group, title, inputs)
 
     # One large axis first, then pairs: the fewer are large, the cheaper the diagnosis.
@@ -773,7 +776,7 @@ def yield_cases_of_fewer_sizes(
 
 def _try_last(session: Session, rng: np.random.Generator) -> None:
     """Run the last groups, each of which has a share of the reserve, so that slow calls leave none of them out."""
-    last = session.subject.last()
+    last = session.subject.source.last()
     for count, (name, group) in enumerate(last.items(), 1):
         reserved = _FOR_LAST * (1 - count / len(last))
         session.finding.prolong(session.budget * (1 - reserved))
@@ -792,7 +795,7 @@ def _try_group(
     """Try the cases of a group, up to ``enough`` wrong ones; start again if the domain became narrower."""
     session.progress(name)
     before, domain = session.known if enough else 0, session.domain
-    reserved = 0.0 if name in session.subject.last() else for_random(session.examples)
+    reserved = 0.0 if name in session.subject.source.last() else for_random(session.examples)
     for case in session.share(name, session.fewer(name, group(session, rng)), reserved):
         # Random inputs come later: their effort is reserved, except from groups after them.
         if session.known - before >= (enough or session.subject.enough):
@@ -809,12 +812,12 @@ def _climb_to_larger_errors(session: Session, rng: np.random.Generator) -> None:
     subject = session.subject
 
     def change(inputs: dict[str, Array]) -> dict[str, Array]:
-        return subject.altered(session, inputs, rng)
+        return subject.source.altered(session, inputs, rng)
 
     def worst(inputs: dict[str, Array]) -> float:
-        if session.over or session.known or not subject.fits(session, inputs):
+        if session.over or session.known or not subject.source.fits(session, inputs):
             return 0.0
-        judged = session.take(Case(subject.random, "larger errors sought", inputs))
+        judged = session.take(Case(subject.source.random, "larger errors sought", inputs))
         return judged.worst if judged else 0.0
 
     # Ratios from 1 on are faults already, and large inputs take too long to climb.
@@ -957,7 +960,7 @@ def _make_verification_report(session: Session, results: tuple[Fault, ...]) -> R
             )
     return Report(
         power.verdict(results, missing), session.runner.describe(), session.precision.words, subject.words(session),
-        session.seed, results, tuple(checks(session)), notes, "".join(session.stdout), fields=subject.fields(),
+        session.seed, results, tuple(checks(session)), notes, "".join(session.stdout), fields=subject.fields,
         power=step_powers, missing=missing, arithmetic=session.trial.arithmetic if session.trial else None,
         sought=session.sought, reservations=reservations, repairs=session.repairs.repairs,
         largest=_find_largest_judged_sizes(session), smallest=subject.smallest_seen(session) if alone else (),
@@ -968,7 +971,7 @@ def _find_largest_judged_sizes(session: Session) -> LargestSizes:
     """Return the sizes of the largest call that was judged, and of the largest on residues."""
     every = (*session.records, *session.larger)
     returned = (r for r in every if r.outcome.error is None and session.tells(r.case))
-    judged = [session.subject.sizes(r) for r in returned]
+    judged = [session.subject.source.sizes(r) for r in returned]
     return hints.largest_sizes(judged, session.identity)
 
 
@@ -976,12 +979,16 @@ def _yield_group_case_counts(session: Session) -> Iterator[tuple[str, tuple[int,
     """Yield each group that the subject requires, with the number of cases tried and required."""
     subject = session.subject
     tried = Counter(r.case.group for r in (*session.records, *session.refused))
-    for name, group in {**subject.first(), **subject.later(), **subject.last()}.items():
+    for name, group in {
+        **subject.source.first(),
+        **subject.source.later(),
+        **subject.source.last(),
+    }.items():
         # A group may yield fewer cases than required, and is then complete with these.
         if tried[name] < power.LEAST:
             result = filter(session.admits, group(session, np.random.default_rng(session.seed)))
             yield name, (tried[name], len(list(islice(result, power.LEAST))))
-    for name, least in subject.required(session).items():
+    for name, least in subject.source.required(session).items():
         yield name, (tried[name], least)
 
 
@@ -1025,7 +1032,7 @@ def _yield_verdict_reservations(session: Session) -> Iterator[str]:
         yield f"For {undecided} inputs a comparison depends on rounding: there no numbers were judged."
     if session.late:
         smallest = min(session.late, key=lambda r: r.case.size)
-        sizes = equal_sizes(session.subject.own_sizes(smallest))
+        sizes = equal_sizes(session.subject.source.own_sizes(smallest))
         error, count = smallest.outcome.error, len(session.late)
         # So many late calls stop further ones of that size.
         left = "; inputs that are as large were left out" * (count >= _LATE)
@@ -1051,7 +1058,7 @@ def _beyond_bounds(session: Session) -> Iterator[str]:
     results = sorted(filter(lost, session.records), key=lambda r: r.case.size)
     if results:
         smallest, several = results[0], "s" * (len(results) > 1)
-        at = f"{smallest.case.name}; {equal_sizes(session.subject.sizes(smallest))}"
+        at = f"{smallest.case.name}; {equal_sizes(session.subject.source.sizes(smallest))}"
         yield (
             f"For {len(results)} input{several} it returns NaN or infinities where no bound holds, since numbers may "
             f"overflow or scores are too coarse there: the smallest is: {at}."

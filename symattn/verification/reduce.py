@@ -19,7 +19,7 @@ from symattn.verification.effort import Effort
 from symattn.verification.report import Counterexample
 
 if TYPE_CHECKING:
-    from symattn.verification.subject import Subject
+    from symattn.verification.definitions.definition_subject import Definition
 
 Inputs = dict[str, Array]
 Fails = Callable[[Inputs], bool]
@@ -259,7 +259,7 @@ _STEPS = (
 )
 
 
-def counterexample(subject: Subject, judged: CaseResult) -> Counterexample:
+def counterexample(subject: Definition, judged: CaseResult) -> Counterexample:
     """Return the counterexample that a case shows."""
     # A case without numbers to compare shows an error, or shapes.
     plain = shown(subject, judged)
@@ -280,13 +280,13 @@ def counterexample(subject: Subject, judged: CaseResult) -> Counterexample:
     return replace(plain, index=at or (0,), exact=exact, expected=wanted, got=got, allowed=allowed)
 
 
-def shown(subject: Subject, judged: CaseResult) -> Counterexample:
+def shown(subject: Definition, judged: CaseResult) -> Counterexample:
     """Return a counterexample with the inputs alone."""
     inputs = {name: np.asarray(a).tolist() for name, a in judged.case.inputs.items()}
-    return Counterexample(inputs, sizes=subject.own_sizes(judged))
+    return Counterexample(inputs, sizes=subject.source.own_sizes(judged))
 
 
-def shapes(subject: Subject, judged: CaseResult) -> str:
+def shapes(subject: Definition, judged: CaseResult) -> str:
     """Describe the actual and the expected shapes."""
     if len(subject.outputs) == 1:
         return f"shape {judged.outcome.shape}, expected {judged.parts[0].expected.allowed.shape}"

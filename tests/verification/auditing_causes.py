@@ -50,13 +50,13 @@ def _against(session: Any, cause: Cause) -> Iterator[str]:
     rng = np.random.default_rng(SEED)
     for sizes in SIZES:
         wanted = dict(zip(("n_q", "n_k", "d_k", "d_v"), sizes, strict=True))
-        for inputs in session.subject.sized(session, wanted, rng):
-            if inputs is None or not session.subject.fits(session, inputs):
+        for inputs in session.subject.source.sized(session, wanted, rng):
+            if inputs is None or not session.subject.source.fits(session, inputs):
                 continue
             judged = cause.search.seen(session.run_case(Case("audit", "", inputs)))
             for mistake in cause.mistakes[:3]:
                 if cause.search.gives(mistake) and mistake.exact and _differs(cause, judged, mistake):
-                    yield f"“{mistake.cause}”: not at {session.subject.sizes(judged)}"
+                    yield f"“{mistake.cause}”: not at {session.subject.source.sizes(judged)}"
 
 
 def _differs(cause: Cause, judged: CaseResult, mistake: Any) -> bool:

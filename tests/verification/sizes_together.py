@@ -287,7 +287,7 @@ def shows_when_large(session: Session) -> bool:
     """Return whether one of the last groups of inputs shows a fault, which every run reaches: the largest come first,
     since the mistakes show at large sizes alone."""
     rng = np.random.default_rng(session.seed)
-    for group in reversed(session.subject.last().values()):
+    for group in reversed(session.subject.source.last().values()):
         for case in group(session, rng):
             judged = session.take(case)
             if judged is not None and judged.finding is not None:

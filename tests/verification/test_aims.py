@@ -20,7 +20,7 @@ from symattn.verification.arithmetic.bits_of_a_call import Trial
 from symattn.verification.arithmetic.ranking import Pair, Ranking
 from symattn.verification.arithmetic.rungs import judge_jointly, some_rows
 from symattn.verification.arithmetic.suspects import BitSample
-from symattn.verification.attention import OfAttention
+from symattn.verification.definitions import attention_output
 from symattn.verification.engine import Session
 from symattn.verification.probing.groups import LATER
 from symattn.verification.probing.numbers import edges
@@ -315,7 +315,9 @@ def test_reducing_keeps_what_matters_and_nothing_else() -> None:
     inputs = {n: rng.integers(-9, 9, s).astype(float) for n, s in shapes.items()}
     inputs["k"][4, 2] = 9.0
 
-    small = reduce(inputs, lambda i: bool((i["k"] >= 5).any()), OfAttention(Attention()).axes(inputs))
+    small = reduce(
+        inputs, lambda i: bool((i["k"] >= 5).any()), attention_output.subject(Attention()).source.axes(inputs)
+    )
     assert {n: a.shape for n, a in small.items()} == {"q": (1, 1), "k": (1, 1), "v": (1, 1)}
     assert small["q"].tolist() == [[0.0]]
     assert 5 <= small["k"][0, 0] <= 9
@@ -325,6 +327,6 @@ def test_reducing_takes_heads_apart_evenly() -> None:
     rng = np.random.default_rng(0)
     shapes = {"x": (3, 4), "w_q": (4, 6), "w_k": (4, 6), "w_v": (4, 4), "w_o": (4, 4)}
     inputs = {n: rng.integers(1, 9, s).astype(float) for n, s in shapes.items()}
-    small = reduce(inputs, lambda i: i["x"].size >= 2, OfAttention(Attention(heads=2)).axes(inputs))
+    small = reduce(inputs, lambda i: i["x"].size >= 2, attention_output.subject(Attention(heads=2)).source.axes(inputs))
     assert small["w_q"].shape[1] == small["w_k"].shape[1] == 2
     assert small["w_o"].shape[0] == small["w_v"].shape[1] == 2

@@ -293,13 +293,13 @@ def test_inputs_that_come_again_are_not_bounded_again_and_others_are() -> None:
 def _cases(session: Session, rng: np.random.Generator) -> list[Case]:
     """Those of all groups."""
     assert isinstance(session.subject, Definition)
-    groups = (*session.subject.first().values(), session.subject.again)
+    groups = (*session.subject.source.first().values(), session.subject.source.again)
     return [c for group in groups for c in group(session, rng)]
 
 
 def _check_definition(subject: Definition, domain: Domain, rng: np.random.Generator) -> None:
     session = _session(subject, domain)
-    found = [*_cases(session, rng), *session.subject.drawn(session, 20)]
+    found = [*_cases(session, rng), *session.subject.source.drawn(session, 20)]
     taken = [c for c in found if session.admits(c)]
     assert len(taken) > 0.5 * len(found) > 4
     for case in taken:
@@ -314,7 +314,7 @@ def _check_definition(subject: Definition, domain: Domain, rng: np.random.Genera
         seen.append(inputs)
         return True
 
-    reduce(last, fails, subject.axes(last), domain)
+    reduce(last, fails, subject.source.axes(last), domain)
     smallest = subject.named(subject.sizes_of(seen[-1] if seen else last))
     assert not unkept(domain, smallest)
     assert smallest.get("d_k", 1) < 2 * max(domain.width_multiple_of, domain.min_width, 2)

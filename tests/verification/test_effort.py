@@ -25,7 +25,7 @@ from symattn.programs.target import target
 from symattn.programs.verifying import Options
 from symattn.testing import assert_close_to_exact
 from symattn.verification import effort, engine
-from symattn.verification.attention import OfAttention
+from symattn.verification.definitions import attention_output
 from symattn.verification.probing import probes
 from symattn.verification.reduce import reduce
 from symattn.verification.tolerances import asked, tolerance
@@ -131,7 +131,7 @@ class Late:
 
 
 def _with_late(is_late: Callable[[int, Inputs], bool], function: Callable[..., Any] | None = None) -> Report:
-    subject = OfAttention(Attention())
+    subject = attention_output.subject(Attention())
     return engine.verify(Late(function or _right, is_late), subject, Precision.of("float32"), examples=0)
 
 
@@ -290,7 +290,7 @@ def test_the_smallest_input_is_sought_by_a_number_of_trials() -> None:
         return False
 
     given = {name: np.full((3, 4), 1.5) for name in "qkv"}
-    reduce(given, fails, OfAttention(Attention()).axes(given), trials=7)
+    reduce(given, fails, attention_output.subject(Attention()).source.axes(given), trials=7)
     assert len(seen) == 7
 
 

@@ -28,7 +28,7 @@ def _made(definition: Definition, name: str = "softmax") -> list[dict[str, Any]]
         domain=Domain(),
         runner=SimpleNamespace(convention=Convention(taken)),
     )
-    cases = definition.cases_of_probes(probes.GROUPS)[name](session, np.random.default_rng(0))
+    cases = definition.source.cases_of_probes(probes.GROUPS)[name](session, np.random.default_rng(0))
     return [dict(case.inputs) for case in cases]
 
 

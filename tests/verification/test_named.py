@@ -743,9 +743,12 @@ def test_steps_are_made_idle_by_numbers_that_the_format_holds() -> None:
         return SimpleNamespace(finding=None, outcome=SimpleNamespace(late=False), decisive=True)
 
     precision = Precision.of("bfloat16")
-    subject = SimpleNamespace(completed=lambda session, inputs: inputs, fits=lambda session, inputs: True)
+    source = SimpleNamespace(completed=lambda session, inputs: inputs, fits=lambda session, inputs: True)
     session: Any = SimpleNamespace(
-        precision=precision, subject=subject, run_case=run_case, effort=SimpleNamespace(over=False)
+        precision=precision,
+        subject=SimpleNamespace(source=source),
+        run_case=run_case,
+        effort=SimpleNamespace(over=False),
     )
     wrong: Any = SimpleNamespace(case=Case("sizes", "", {"sink": np.ones(2)}), ratios=np.ones(1), parts=())
     assert idle_step(session, [wrong])[0] == "sink"

@@ -14,7 +14,8 @@ from symattn.bounds.judge import judge, of_attention, union
 from symattn.document.errors import Undecided
 from symattn.verification.definitions import caches, definition_judge, lse
 from symattn.verification.definitions.caches import Cached
-from symattn.verification.definitions.definition_subject import FAMILIES, Definition
+from symattn.verification.definitions.definition_subject import Definition
+from symattn.verification.definitions.inputs_by_letters import FAMILIES
 
 FLOAT32 = Precision.of("float32")
 _CAUSAL = Attention(causal=True, heads=4, kv_heads=2)

@@ -169,14 +169,14 @@ def _yield_comparison_cases(
                 _convert_example_to_arrays(example.inputs),
             )
     heads = {
-        id(side): int(getattr(getattr(side.subject, "spec", None), "heads", 1)) for side in sides
+        id(side): side.subject.flow.heads if side.subject.flow is not None else 1 for side in sides
     }
     fewer = min(sides, key=lambda side: side.runner.convention.batch_axes(heads[id(side)]))
     rng = np.random.default_rng(fewer.seed)
-    for group in fewer.subject.first().values():
+    for group in fewer.subject.source.first().values():
         # Some cases of each group, so that all groups fit into the limit.
         yield from islice(group(fewer, rng), 12)
-    yield from fewer.subject.drawn(fewer, fewer.examples)
+    yield from fewer.subject.source.drawn(fewer, fewer.examples)
 
 
 def _convert_example_to_arrays(inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:

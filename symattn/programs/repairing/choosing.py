@@ -30,10 +30,10 @@ from symattn.programs.repairing.likelihood import in_turn, rarity_of, size_of
 from symattn.programs.repairing.oracle import EditAnswer, examine, may_lack_values, sorted_samples
 from symattn.programs.repairing.trials import JudgedSample, Opened, Samples, Screened
 from symattn.verification import engine
+from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.effort import Effort
 from symattn.verification.engine import Session
 from symattn.verification.repair import ExecutionPath, Repair, RepairPart, Repairs, Replacement
-from symattn.verification.subject import Subject
 
 MAX_EDITS = 6000  # single edits that are tried
 # further ones, once an edit is accepted by which the code takes another path
@@ -183,7 +183,7 @@ def _sample_of(r: CaseResult) -> JudgedSample:
     return JudgedSample(dict(r.case.inputs), r.case.memory, near, allowed, is_wrong, slack)
 
 
-def _numbers_told(subject: Subject) -> tuple[float, ...]:
+def _numbers_told(subject: Definition) -> tuple[float, ...]:
     """Return the numbers of a subject's specification, and of its settings."""
     settings = subject.settings.values()
     plain = [x for x in settings if isinstance(x, int | float) and not isinstance(x, bool)]
@@ -488,7 +488,9 @@ class _EditSearch:
         judged = [session.run_case(case) for case in small[:_MOST_REFUTING]]
         for refuted in judged[:]:
             # The call itself may have equal numbers, which one more edit leaves as they are.
-            alike = session.subject.resized(session, session.subject.sizes(refuted), rng)
+            alike = session.subject.source.resized(
+                session, session.subject.source.sizes(refuted), rng
+            )
             cases = [Case(refuted.case.group, "drawn anew", x) for x in islice(alike, 1)]
             judged += [session.run_case(case) for case in cases if session.admits(case)]
         samples = [_sample_of(r) for r in judged if r.finding in _FINDINGS and r.parts]

@@ -21,7 +21,7 @@ from symattn.document.errors import InputError
 from symattn.verification import rules
 from symattn.verification.definitions import output_run
 from symattn.verification.definitions.definition_mistakes import Later
-from symattn.verification.definitions.definition_subject import Definition, Family, Input, Numbers
+from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.inner_attention import (
     Attended,
     Call,
@@ -29,9 +29,10 @@ from symattn.verification.definitions.inner_attention import (
     WrongAttention,
     with_leading_axes,
 )
+from symattn.verification.definitions.inputs_by_letters import Family, Numbers
 from symattn.verification.definitions.output_run import OutputRun
+from symattn.verification.input_source import Array, Random
 from symattn.verification.rules.families import families
-from symattn.verification.subject import Array, Random
 
 _WORDS = {
     "q": "query queries xq query_states query_layer",

@@ -19,10 +19,11 @@ from symattn.bounds.reference import Variant, variant_values
 from symattn.document.errors import InputError
 from symattn.verification.definitions import attending
 from symattn.verification.definitions.definition_mistakes import Later
-from symattn.verification.definitions.definition_subject import FAMILIES, Definition, Input
+from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.inner_attention import WrongAttention
+from symattn.verification.definitions.inputs_by_letters import FAMILIES
+from symattn.verification.input_source import Array, Random
 from symattn.verification.rules.norms import norms as of_norms
-from symattn.verification.subject import Array, Random
 
 # n, d_model, d_k, d_v and the hidden width of each case.
 _SIZES = (

@@ -31,8 +31,8 @@ from symattn.verification.definitions.inner_attention import (
     with_leading_axes,
 )
 from symattn.verification.definitions.output_run import OutputRun
+from symattn.verification.input_source import Array
 from symattn.verification.rules.rotating import tables_of
-from symattn.verification.subject import Array
 
 # New tokens, tokens of the cache, d_k and d_v of each case.
 _SIZES = (

@@ -1,9 +1,14 @@
-"""The search for a cause among the mistakes of a definition."""
+"""The search for a cause among the mistakes of a definition.
+
+A mistake is a change of the steps of an attention, or a function of the definition's inputs. If the definition is an
+attention alone, all are of the first kind: changes of a step can be combined with each other, share all arrays before
+it, and have a bound while rows of weights sum to 1. Mistakes of an attention inside a definition become functions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -11,105 +16,238 @@ import numpy as np
 
 from symattn.attention.spec import Attention
 from symattn.bounds import judge, reference
-from symattn.bounds.case_result import Case, CaseResult, Part, largest
+from symattn.bounds.case_result import OF_VALUES, Case, CaseResult, Part
 from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
 from symattn.bounds.reference import Variant
-from symattn.verification.definitions import definition_judge, definition_mistakes
+from symattn.verification import rules
+from symattn.verification.definitions import definition_mistakes
 from symattn.verification.definitions.definition_subject import CountedKeys, Definition
-from symattn.verification.definitions.inner_attention import WrongAttention
-from symattn.verification.diagnosis import outofrange, parts, screening
+from symattn.verification.definitions.function_runs import FunctionRuns
+from symattn.verification.diagnosis import blaming, outofrange, parts, screening
 from symattn.verification.diagnosis.attention_search import AttentionSearch
-from symattn.verification.diagnosis.causes import KEPT, Cause, Outputs, by_size
+from symattn.verification.diagnosis.causes import Cause, Way, by_size
 from symattn.verification.diagnosis.effective_weights import Counted, counted, other_keys
-from symattn.verification.rules import numbered_operations, operations, recording
+from symattn.verification.diagnosis.step_runs import StepRuns
+from symattn.verification.rules import (
+    constant_outputs,
+    numbered_operations,
+    operations,
+    recording,
+)
+from symattn.verification.rules.families import families
 from symattn.verification.rules.predicates import Pairs
 
-_LEGAL = 8  # multiple of the bound of the right definition
+_BEYOND = 8  # multiple of the bound
+#: Wrong, right and failed cases that are judged by balls: of an attention alone, whose bounds are quick, and of others.
+_JUDGED_OF_ATTENTION, _JUDGED = (10, 6, 4), (10**6, 30, 0)
 
 
 @dataclass
-class InDefinition(AttentionSearch):
-    """A search among the definition's own mistakes, and further ones."""
+class DefinitionSearch(AttentionSearch):
+    """A search among known mistakes, mistakes by rule, and arrays stored in narrower formats."""
 
-    # All wrong cases, 30 right ones and no failed calls are judged by balls.
-    judged = (10**6, 30, 0)
-    _known_of: dict[Any, Sequence[Mistake]] = field(default_factory=dict)
-    _before_change: screening.ComputedValues[Outputs] = field(
-        default_factory=screening.ComputedValues
-    )
+    without_rows: bool = False  # whether rows without any key are ignored
 
     @property
     def subject(self) -> Definition:
         """The verified definition."""
-        assert isinstance(self.session.subject, Definition)
         return self.session.subject
 
-    def of_attention(self, mistakes: Iterable[Mistake]) -> Iterator[Mistake]:
-        """See ``AttentionSearch``."""
-        wrong = self._wrong_attention
-        yield from () if wrong is None else wrong.convert_mistakes(mistakes)
+    @property
+    def flow(self) -> Attention | None:
+        """See ``Definition.flow``."""
+        return self.subject.flow
 
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of the function's inputs."""
+        return frozenset(self.wrong[0].case.inputs)
+
+    @property
+    def floats_decide(self) -> bool:
+        """See ``AttentionSearch``: the bound of an attention on any weights allows much in half formats."""
+        return self.flow is not None
+
+    @property
+    def judged(self) -> tuple[int, int, int]:
+        """See ``Search``."""
+        return _JUDGED if self.flow is None else _JUDGED_OF_ATTENTION
+
+    # -- the attention -------------------------------------------------------------------------------------------------
     @property
     def searched(self) -> tuple[Attention, frozenset[str]] | None:
         """See ``AttentionSearch``."""
-        wrong = self._wrong_attention
+        if self.flow is not None:
+            return self.flow, self.names
+        wrong = None if self.subject.inner is None else self.subject.inner.wrong
         return None if wrong is None else (wrong.spec, wrong.names)
 
-    @property
-    def _wrong_attention(self) -> WrongAttention | None:
-        inner = self.subject.inner
-        return None if inner is None else inner.wrong
+    def of_attention(self, mistakes: Iterable[Mistake]) -> Iterator[Mistake]:
+        """See ``AttentionSearch``; of an attention alone, those that change something in the specification."""
+        if self.flow is not None:
+            steps = {step.name for step in self.flow.pipeline(self.names)}
+            for mistake in mistakes:
+                way = mistake.variant
+                if way.values != "v" or way.spec or way.inputs or steps & way.steps.keys():
+                    yield mistake
+        elif self.subject.inner is not None and self.subject.inner.wrong is not None:
+            yield from self.subject.inner.wrong.convert_mistakes(mistakes)
+
+    # -- the mistakes --------------------------------------------------------------------------------------------------
+    def every(self) -> list[Mistake]:
+        """The known mistakes of an attention alone, and those of tile widths that the lengths leave possible; otherwise
+        the definition's own mistakes, and those by rule."""
+        if self.flow is not None:
+            known = self.of_attention(rules.known(self.flow, self.names))
+            return [*known, *self.widths_of_tiles()]
+        return [*self.subject.mistakes, *definition_mistakes.changes(self.subject)]
 
     def constants(self) -> list[Mistake]:
         """See ``Search``."""
+        if self.flow is not None:
+            return [*constant_outputs.mistakes(self.flow, self.names)]
         return [*definition_mistakes.constants(self.subject)]
 
-    def every(self) -> list[Mistake]:
-        """The definition's own mistakes, and those by rule."""
-        return [*self.subject.mistakes, *definition_mistakes.changes(self.subject)]
-
     def families(self) -> Iterator[MistakeFamily]:
-        """Yield mistakes with another number in a field, and outputs with a factor."""
-        yield from self.subject.numbered
-        yield from definition_mistakes.of_outputs(self.subject)
+        """Yield the families of the steps that an attention alone has; otherwise mistakes with another number in a
+        field, and outputs with a factor."""
+        if self.flow is None:
+            yield from self.subject.numbered
+            yield from definition_mistakes.of_outputs(self.subject)
+            return
+        names = {step.name for step in self.flow.pipeline(self.names)}
+        for family in families(self.flow):
+            # Any of its numbers changes the same steps.
+            way = family.variant(family.grid[0])
+            if way.spec is not None or way.steps.keys() <= names:
+                yield family
 
     def others(self) -> Sequence[Mistake]:
         """The further mistakes of the definition."""
         return self.subject.others
 
     def of_arrays(self) -> Iterator[Mistake]:
-        """See ``definition_mistakes.of_arrays``."""
-        return definition_mistakes.of_arrays(self.subject)
+        """See ``definition_mistakes.of_arrays``; none of an attention alone, each array of which is one of a step."""
+        yield from () if self.flow is not None else definition_mistakes.of_arrays(self.subject)
+
+    def further(self) -> list[Mistake]:
+        """See ``Search``; of an attention alone, changes of the entries of any array."""
+        return super().further() if self.flow is None else [*self.entries_of_attention()]
 
     def rare(self) -> Iterator[Mistake]:
         """Mistakes of tiles of unusual widths: a definition may take as long as many runs of an attention."""
-        return self.widths_of_tiles()
+        yield from () if self.flow is not None else self.widths_of_tiles()
+
+    def repeats(self, mistake: Mistake) -> bool:
+        """See ``Search``: an operation on an array is left out if a mistake of a step gives the same numbers."""
+        return mistake.general or self.flow is None
+
+    @property
+    def decided(self) -> Sequence[Way]:
+        """See ``Search``; operations as well of an attention alone, whose runs have no arrays to bound an error by."""
+        return super().decided if self.flow is None else (*super().decided, self.by_operations)
+
+    # -- how they are computed, and by what they are judged ------------------------------------------------------------
+    @cached_property
+    def _of_steps(self) -> StepRuns:
+        """The runs of changes of steps."""
+        return StepRuns(self.session.attention, self.session.precision)
+
+    @cached_property
+    def _of_functions(self) -> FunctionRuns:
+        """The runs of functions of the inputs."""
+        return FunctionRuns(self.subject, self.session.precision, self.computed)
+
+    def _runs_of(self, way: Variant | Compute) -> StepRuns | FunctionRuns:
+        return self._of_steps if isinstance(way, Variant) else self._of_functions
+
+    def run_way(self, judged: CaseResult, way: Any) -> list[np.ndarray]:
+        """See ``Search``."""
+        return self._runs_of(way).run(judged, way)
+
+    def run_way_in_float32(self, judged: CaseResult, way: Any) -> list[np.ndarray]:
+        """See ``Search``."""
+        return self._runs_of(way).run_in_float32(judged, way)
+
+    def on_residues(self, inputs: dict[str, Any], mistake: Mistake) -> Sequence[Any]:
+        """See ``Search``."""
+        return self._runs_of(mistake.way).on_residues(inputs, mistake)
+
+    def way_in_part(self, way: Any, part: parts.OutputPart) -> Any:
+        """See ``Search``: both outputs are computed, and joined."""
+        return self._runs_of(way).in_part(way, part, self.names)
+
+    def combined(self, first: Mistake, second: Mistake) -> Sequence[Mistake]:
+        """See ``Search``."""
+        return self._runs_of(first.way).combined(first, second)
+
+    def rounding(
+        self, judged: CaseResult, mistake: Mistake, part: Part, wrong: np.ndarray
+    ) -> np.ndarray:
+        """See ``Search``."""
+        return self._runs_of(mistake.way).rounding(judged, mistake, part, wrong)
+
+    def is_bounded(self, way: Any) -> bool:
+        """See ``Search``: of a change of steps, the bound is proved for rows of weights that sum to 1."""
+        return way.rows if isinstance(way, Variant) else True
+
+    def reproduces(
+        self, judged: CaseResult, mistake: Mistake, among: frozenset[int] | None = None
+    ) -> bool | None:
+        """See ``Search``."""
+        return self._runs_of(mistake.way).reproduces(judged, mistake, among or self.among)
+
+    def contradicts(self, judged: CaseResult, mistake: Mistake) -> bool:
+        """See ``Search``; of a change of steps also true if the output is much farther from the mistake than the
+        definition's bound: in half formats little is known of implementations of the mistake."""
+        if super().contradicts(judged, mistake):
+            return True
+        if not isinstance(mistake.way, Variant):
+            return False
+        got, out, allowed = (
+            judged.outcome.output,
+            self.outputs(judged, mistake),
+            judged.parts[0].expected.allowed,
+        )
+        # Other shapes are for other tests to judge.
+        if got is None or out is None or not got.shape == out[0].shape == allowed.shape:
+            return False
+        return bool((np.abs(got - out[0]) > _BEYOND * allowed).any())
+
+    def rules_out(self, judged: CaseResult, mistake: Mistake) -> bool:
+        """Rule out a mistake; a function only if it leaves much of the error, since it may lose more digits than the
+        definition does."""
+        if not super().rules_out(judged, mistake):
+            return False
+        is_of_steps = isinstance(mistake.way, Variant)
+        return is_of_steps or screening.left(self, [judged], mistake) > screening.LITTLE
+
+    def seen(self, judged: CaseResult) -> CaseResult:
+        """Return the case, with ``without_rows`` without its rows that have no key."""
+        return blaming.without_empty_rows(judged) if self.without_rows else judged
 
     def axes_of_outputs(self) -> parts.Axes:
-        """See ``Search``: the axes of the first input, if outputs have as many."""
-        letters = self.subject.inputs[0].shape.split()
-        nouns = {"b": "items", "h": "heads"}
-        axes = {nouns[x]: k - len(letters) for k, x in enumerate(letters) if x in nouns}
-        shapes = [part.got.shape for r in self.wrong for part in r.parts if part.got is not None]
-        return axes if all(len(shape) == len(letters) for shape in shapes) else {}
+        """See ``InputSource``."""
+        return self.subject.source.axes_of_outputs(self.wrong)
 
-    def way_in_part(self, way: Compute, part: parts.OutputPart) -> Compute:
-        """See ``Search``: both outputs are computed, and joined."""
-        subject = self.subject
-
-        def run(**keywords: Any) -> tuple[Any, ...]:
-            wrong, right = (subject.run(of, keywords) for of in (way, subject.ways[0]))
-            return tuple(part.joined(x, y) for x, y in zip(wrong, right, strict=True))
-
-        return run
-
-    def by_operations(self) -> list[Mistake]:
+    # -- operations ----------------------------------------------------------------------------------------------------
+    def by_operations(self) -> Iterable[Mistake]:
         """See ``AttentionSearch``: operations are recorded on inputs whose sizes differ."""
+        inputs = reference.float64_inputs(self.telling.case.inputs)
+        if self.flow is not None:
+            accepted = partial(screening.leaves_little, self, self.telling)
+            replacements = operations.replacements(self.flow, inputs, accepted)
+            return self.likely_by_rule(
+                [_make_operation_mistake(words, new, [*inputs]) for words, new in replacements]
+            )
+        return self._by_operations_of_ways(inputs)
+
+    def _by_operations_of_ways(self, inputs: Mapping[str, np.ndarray]) -> list[Mistake]:
+        """Return likely replacements of one operation in one of the definition's ways."""
         subject = self.subject
         wrong = {subject.outputs[k] for k in self._wrong_outputs}
         # A wrong log-sum alone points to the log-sum's own step.
         step = "lse" if wrong == {"lse"} else subject.step
-        inputs = reference.float64_inputs(self.telling.case.inputs)
 
         def accepted(outputs: Sequence[np.ndarray]) -> bool:
             return screening.leaves_little(self, self.telling, self._with_right_outputs(outputs))
@@ -158,21 +296,6 @@ class InDefinition(AttentionSearch):
         names = " and ".join(subject.outputs[k] for k in sorted(wrong))
         return f"{words}, for {names} alone", run_for_wrong
 
-    def numbers_in_operations(self) -> Iterator[Mistake]:
-        """See ``AttentionSearch``: the inputs, the outputs, and the results of operations in between."""
-        subject, telling = self.subject, self.telling
-        if telling.ratios is None or not screening.is_finite(telling):
-            return
-        inputs = reference.float64_inputs(telling.case.inputs)
-        named = {
-            i.name: i.step or subject.step
-            for i in subject.inputs
-            if i.made is None and i.name not in ("mask", "keep", "drop")
-        }
-        way = (subject.recorded or subject.ways)[0]
-        nearest = numbered_operations.numbered_operations(way, inputs, named, self._left_in_telling)
-        yield from self.fit_numbers(map(self._number_for_wrong_outputs, nearest))
-
     def _number_for_wrong_outputs(self, family: MistakeFamily) -> MistakeFamily:
         """Return the mistakes with a number, each made for the wrong outputs alone if it would spoil right ones."""
 
@@ -191,12 +314,28 @@ class InDefinition(AttentionSearch):
         share = screening.left_by(self, self.telling, self._with_right_outputs(outputs))
         return float("inf") if share is None else share
 
+    def numbers_in_operations(self) -> Iterator[Mistake]:
+        """See ``AttentionSearch``: the inputs, the outputs, and the results of operations in between."""
+        subject, telling = self.subject, self.telling
+        if self.flow is not None or telling.ratios is None or not screening.is_finite(telling):
+            return
+        inputs = reference.float64_inputs(telling.case.inputs)
+        named = {
+            i.name: i.step or subject.step
+            for i in subject.inputs
+            if i.made is None and i.name not in ("mask", "keep", "drop")
+        }
+        way = (subject.recorded or subject.ways)[0]
+        nearest = numbered_operations.numbered_operations(way, inputs, named, self._left_in_telling)
+        yield from self.fit_numbers(map(self._number_for_wrong_outputs, nearest))
+
     def counted_keys(self) -> Iterator[Mistake]:
         """See ``AttentionSearch``: as the function's own weights show it."""
         way = self.subject.counted
         if way is not None:
             sizes = [
-                (s["n_q"], s.get("n_k", s["n_q"])) for s in map(self.subject.sizes, self.wrong)
+                (s["n_q"], s.get("n_k", s["n_q"]))
+                for s in map(self.subject.source.sizes, self.wrong)
             ]
             square = not any(i.shape.split()[way.axis] == "m" for i in self.subject.inputs)
             keys = other_keys(partial(self._read_key_counts, way), sizes, square)
@@ -208,7 +347,7 @@ class InDefinition(AttentionSearch):
         """Read from one call how often keys are counted; None if it cannot be read."""
         rng, (n, m) = np.random.default_rng((self.session.seed, 21, *size)), size
         inputs = next(
-            self.subject.sized(self.session, {"n_q": n, "n_k": m, "d_k": 3, "d_v": m}, rng)
+            self.subject.source.sized(self.session, {"n_q": n, "n_k": m, "d_k": 3, "d_v": m}, rng)
         )
         # Weights need square values to be read.
         if inputs is None or inputs["v"].shape[-1] != inputs["v"].shape[way.axis]:
@@ -232,39 +371,7 @@ class InDefinition(AttentionSearch):
             way.normalised,
         )
 
-    def rules_out(self, judged: CaseResult, mistake: Mistake) -> bool:
-        """Rule out a mistake only if it leaves much of the error: it may lose more digits than the definition does."""
-        return (
-            super().rules_out(judged, mistake)
-            and screening.left(self, [judged], mistake) > screening.LITTLE
-        )
-
-    def reproduces(
-        self, judged: CaseResult, mistake: Mistake, among: frozenset[int] | None = None
-    ) -> bool | None:
-        """See ``definition_judge.explains``."""
-        return definition_judge.explains(
-            self.subject, self.session.precision, judged, mistake, among or self.among
-        )
-
-    def combined(self, first: Mistake, second: Mistake) -> Sequence[Mistake]:
-        """See ``both``: if both change one input, either may come first."""
-        same = first.reads and first.reads == second.reads
-        orders = ((first, second), (second, first)) if same else ((first, second),)
-        return [
-            m
-            for order in orders
-            if (m := definition_mistakes.both(*order, self._mistakes_of)) is not None
-        ]
-
-    def _mistakes_of(self, spec: Any) -> Sequence[Mistake]:
-        if spec not in self._known_of:
-            # Definitions are slow to build, and pairs ask for them often.
-            self._known_of[spec] = (
-                self.subject.remade(spec).mistakes if self.subject.remade is not None else ()
-            )
-        return self._known_of[spec]
-
+    # -- part by part --------------------------------------------------------------------------------------------------
     def found(self) -> tuple[tuple[Mistake, ...], bool]:
         """See ``Search``; nothing is found among the definition's mistakes if only the range of a format is left."""
         if all(r.finding == "not finite" for r in self.wrong) and self._beyond_range:
@@ -272,6 +379,10 @@ class InDefinition(AttentionSearch):
         return super().found()
 
     def otherwise(self, found: tuple[Mistake, ...]) -> tuple[Cause, ...]:
+        """See ``Search``: by rows of an attention alone, else output by output."""
+        return self._explain_outputs(found) if self.flow is None else self._explain_rows(found)
+
+    def _explain_outputs(self, found: tuple[Mistake, ...]) -> tuple[Cause, ...]:
         """Return one cause for each wrong output, if that explains them all."""
         if not found and self._beyond_range:
             return (Cause(tuple(self.wrong), self._beyond_range, self),)
@@ -284,7 +395,7 @@ class InDefinition(AttentionSearch):
             wrong = [r for r in self.wrong if k in r.wrong]
             right = [r for r in self.session.records if r.ratios is not None and k not in r.wrong]
             # Searches for single outputs share what is computed of mistakes.
-            cause = InDefinition(
+            cause = DefinitionSearch(
                 self.session,
                 wrong,
                 by_size(right),
@@ -296,6 +407,57 @@ class InDefinition(AttentionSearch):
                 return ()
             causes.append(cause)
         return tuple(causes)
+
+    def _explain_rows(self, found: tuple[Mistake, ...]) -> tuple[Cause, ...]:
+        """Explain the cases without rows that have no key; else non-finite numbers by the range of a format."""
+        hidden = self._behind_empty_rows()
+        if hidden or found:
+            # A sure mistake, or a doubtful one, is better than a guess about the range.
+            return hidden
+        cases = [r for r in self.session.records if r.ratios is not None]
+        lost = [r for r in self.wrong if outofrange.loses_rows(r)]  # some numbers may be coarse
+        overflow = outofrange.out_of_range(self.session, lost, cases) if lost else ()
+        if not overflow:
+            return self._explain_lost_separately()
+        # wrong shapes: the mistakes explain every value
+        shapes = [r for r in self.wrong if r.ratios is None]
+        first = Cause(tuple(r for r in self.wrong if r.ratios is not None), overflow, self)
+        if not shapes:
+            return (first,)
+        search = DefinitionSearch(self.session, shapes, self.right)
+        return first, Cause(tuple(shapes), search.found()[0], search)
+
+    def _behind_empty_rows(self) -> tuple[Cause, ...]:
+        """Return a mistake that explains all but the rows without any key, if these are wrong as well."""
+        records = [blaming.without_empty_rows(r) for r in self.session.records]
+        wrong = by_size(r for r in records if r.finding in OF_VALUES)
+        symptom = blaming.what_empty_rows_give(self.session.records)
+        if not symptom or not wrong:
+            return ()
+        right = by_size(r for r in records if r.finding is None)
+        cause = DefinitionSearch(self.session, wrong, right, without_rows=True).sure(symptom)
+        return (cause,) if cause else ()
+
+    def _explain_lost_separately(self) -> tuple[Cause, ...]:
+        """Return a mistake that explains all finite outputs, and a cause for the others; nothing if none does."""
+        finite = [r for r in self.wrong if screening.is_finite(r)]
+        lost = [r for r in self.wrong if r.ratios is not None and not screening.is_finite(r)]
+        if not lost or not finite:
+            return ()
+        first = DefinitionSearch(self.session, finite, self.right).sure()
+        if first is None:
+            return ()
+        lost = [
+            r for r in lost if not any(self.loses(r, m) for m in first.mistakes if self.gives(m))
+        ]
+        if not lost or all(
+            m.step == "max" for m in first.mistakes
+        ):  # such mistakes cause the overflow themselves
+            return (first,)
+        cases = [r for r in self.session.records if r.ratios is not None]
+        return Cause(
+            tuple(lost), outofrange.out_of_range(self.session, lost, cases, beside=True), self
+        ), first
 
     @cached_property
     def _beyond_range(self) -> tuple[Any, ...]:
@@ -313,7 +475,7 @@ class InDefinition(AttentionSearch):
         rng = np.random.default_rng((self.session.seed, 2))
 
         def called(title: str, made: dict[str, np.ndarray]) -> CaseResult | None:
-            case = self.subject.case_of_attention(self.session, "range", title, made, rng)
+            case = self.subject.source.case_of_attention(self.session, "range", title, made, rng)
             if case is None:
                 return None
             session, legal = self.session, self.session.legal(case.inputs)
@@ -331,42 +493,14 @@ class InDefinition(AttentionSearch):
         cases = [as_attention(r) for r in self.session.records if r.ratios is not None]
         return outofrange.out_of_range(self.session, lost, cases, judge=called)[:1] if lost else ()
 
-    # -- in float64 ----------------------------------------------------------------------------------------------------
-    def rounding(
-        self, judged: CaseResult, mistake: Mistake, part: Part, wrong: np.ndarray
-    ) -> np.ndarray:
-        """Return several times the definition's bound, scaled up for larger numbers, plus rounding of the result."""
-        allowed = part.expected.allowed
-        most = np.where(np.isfinite(allowed), allowed, 0).max(initial=0.0)
-        # Another shape has no bound by entry: the largest one stands in.
-        legal = allowed if allowed.shape == wrong.shape else most
-        relative = max(
-            most / max(largest(part.expected.near), 1e-300),
-            float(self.session.precision.returned.u),
-        )
-        return np.asarray(_LEGAL * (legal + relative * np.abs(wrong)))
 
-    def on_residues(self, inputs: dict[str, Any], mistake: Mistake) -> Sequence[Any]:
-        """See ``Search``."""
-        return self.subject.run(mistake.run, inputs)
+def _make_operation_mistake(
+    words: str, new: recording.OtherOperation, names: Sequence[str]
+) -> Mistake:
+    """Return the mistake of one replaced operation, in attention with the named inputs."""
 
-    def run_way_in_float32(self, judged: CaseResult, way: Compute) -> list[np.ndarray]:
-        """See ``Search``."""
-        return reference.float32_outputs(partial(self.subject.run, way), judged.case.inputs)
+    def output(spec: Attention, values: Mapping[str, Any]) -> Any:
+        return recording.run_replaced(spec, new, **{name: values[name] for name in names})
 
-    def run_way(self, judged: CaseResult, way: Compute) -> list[np.ndarray]:
-        """Return the outputs by a way of computing, in float64."""
-        if isinstance(way, definition_mistakes.OutputsChanged):
-            before = self._outputs_before_change(judged, way.run)
-            with np.errstate(all="ignore"):
-                return [np.asarray(y, dtype=np.float64) for y in way.change([*before])]
-        return reference.float64_outputs(partial(self.subject.run, way), judged.case.inputs)
-
-    def _outputs_before_change(self, judged: CaseResult, way: Compute) -> list[np.ndarray]:
-        """Return the outputs of a way that mistakes change, which is run once for all of them."""
-        small = judged.case.size <= KEPT
-        # Another store for large cases, of which each store has the latest alone.
-        store = self.computed if small else self._before_change
-        outputs = store.once((judged, way), lambda: self.run_way(judged, way), small)
-        # None is stored in the place of outputs that a mistake cannot give: the run raises why.
-        return self.run_way(judged, way) if outputs is None else outputs
+    step = operations.step_to_blame(new.step, "output")
+    return Mistake(step, words, reference.Variant({"output": output}), in_floats=True, general=True)

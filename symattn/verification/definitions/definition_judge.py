@@ -90,6 +90,11 @@ def _bounded_at(
 
 def _legal_by_ways(subject: Definition, precision: Precision, inputs: Inputs) -> Legal:
     """Return what is legal: the outputs by each way of the definition."""
+    run = subject.output_run
+    loose = [k for k, name in enumerate(subject.outputs) if name in subject.loose]
+    # The run of an attention bounds every way of computing the only output.
+    if run is not None and run.legal is not None and len(subject.outputs) == 1:
+        return run.legal(precision, inputs)._replace(loose=loose, changes=subject.changes)
 
     def any_numbers() -> list[ExactOutput]:
         """Return what is legal if a comparison depends on rounding, in the shapes of float64."""
@@ -129,7 +134,7 @@ def _legal_by_ways(subject: Definition, precision: Precision, inputs: Inputs) ->
     return Legal(
         [*ways, in_other_forms] if others else ways,
         any_numbers,
-        [k for k, name in enumerate(subject.outputs) if name in subject.loose],
+        loose,
         subject.changes,
         # Forms with words of their own are those that lose digits.
         similar=law is None

@@ -9,87 +9,61 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import islice
-from math import log2, prod, sqrt
+from functools import cached_property, partial
+from math import inf, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from symattn.arrays.formats import HALF
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.bounds import judge
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import (
     ByLaw,
-    Case,
     CaseResult,
     Expected,
     ScreenedOutput,
     screening_error,
 )
 from symattn.bounds.domain import Domain
-from symattn.bounds.inputs import Maker, Sizes
 from symattn.bounds.mistake import At, Compute, Mistake, MistakeFamily
-from symattn.bounds.reference import canonical, trace
-from symattn.document.errors import InputError
-from symattn.document.text import equal_sizes
-from symattn.verification import reduce, report
+from symattn.bounds.reference import canonical, float64_outputs, lifted, trace
+from symattn.document.errors import SymattnError
+from symattn.verification import power, reduce
 from symattn.verification.definitions import definition_judge
 from symattn.verification.definitions.definition_mistakes import DefinitionForm
 from symattn.verification.definitions.inner_attention import InnerAttention
-from symattn.verification.definitions.output_run import OutputRun
-from symattn.verification.definitions.recurrent_law import (
-    HELD_OUT_CHUNKS,
-    HELD_OUT_DECAY,
-    SEVERAL_CHUNKS,
-    RecurrentLaw,
+from symattn.verification.definitions.inputs_by_letters import (
+    FAMILIES,
+    SEVERAL_CHUNKS_GROUP,
+    TOKENS,
+    WIDTHS,
+    Family,
+    InputsByLetters,
+    Numbers,
 )
-from symattn.verification.power import LEAST, Mutation, powers
-from symattn.verification.probing import behaviour, groups, hints, probes
-from symattn.verification.probing.numbers import reserve_untried_temperatures
-from symattn.verification.probing.together import few_keys_together, lengths_of_several
-from symattn.verification.subject import Array, Cases, InputPairs, Random, Subject
+from symattn.verification.definitions.output_run import OutputRun
+from symattn.verification.definitions.recurrent_law import RecurrentLaw
+from symattn.verification.diagnosis.observe import ObservedScale, scales
+from symattn.verification.input_source import Array, InputPairs, InputSource, Random
+from symattn.verification.power import Mutation, powers
+from symattn.verification.probing import groups, hints
+from symattn.verification.report import Counterexample, SmallestSeen, StepPower
 
 if TYPE_CHECKING:
-    from symattn.verification.diagnosis.causes import Search
+    from symattn.arrays.field.quotient import Quotient
+    from symattn.verification.diagnosis.causes import Cause, Search
     from symattn.verification.engine import Session
 
-_DRAWN = 6  # cases on which a mistake must have an effect to count
 _FEW_TOKENS = 4  # that are computed one after the other in float64
-_UNSEEN = 3  # fresh cases to confirm a cause
-#: Sizes of further fresh cases, under their names in a domain.
-_HELD_OUT = (
-    {"n_q": 20, "n_k": 21, "d_k": 5, "d_v": 3}, {"n_q": 13, "n_k": 71, "d_k": 6, "d_v": 4},
-    {"n_q": 3, "n_k": 4, "d_k": 68, "d_v": 67, "d_model": 70}, {"n_q": 1, "n_k": 37},
-)  # fmt: skip
-_BEYOND = (19, 70)  # sizes a little beyond those of common tiles; larger ones take too long
-#: Distances of most scores below the largest ones, and sizes at which they are tried.
-_DISTANCES, _OF_DISTANT = (4.0, 9.0, 11.0, 15.0), {"b": 1, "h": 1, "n_q": 3, "n_k": 70}
-#: Sizes that are large at once.
-_AT_ONCE = (Sizes(261, 301, 72, 66, 80), Sizes(520, 1100, 72, 66, 80))
-#: Sizes of several blocks at which parts without keys are tried as well.
-_LARGE_WITH_EMPTY_PARTS = {"n_q": 140, "n_k": 270, "d_k": 8, "d_v": 66}
 #: Entries of a recurrence's inputs beyond which no bounds in other formats are computed, which takes seconds.
 _LARGEST_BOUNDED_IN_OTHER_FORMATS = 512
-#: Group of inputs of several chunks of tokens, of recurrences that a law covers.
-SEVERAL_CHUNKS_GROUP = "several chunks"
-#: Mean of −g in long inputs of a recurrence, so that early tokens matter to late ones.
-_SLOW_DECAY = 0.02
-_MOST_AT_ONCE = 2**21  # entries of an array of which bounds hold some twenty copies
-_TOKENS, _WIDTHS = ("n_q", "n_k"), ("d_k", "d_v", "d_model", "f")
 Entries = Callable[[tuple[int, ...], Random], Array]
-Numbers = Callable[[str, tuple[int, ...]], Array]  # from an input's name and shape
-Family = Callable[[Random], Numbers]  # a way of drawing the numbers of one case
-FAMILIES: dict[str, Family] = {
-    name: probes.FAMILIES[name] for name in ("integer", "normal", "sparse", "large")
-}
 
-
-#: Groups of probes of an attention, besides the definition's own sizes and numbers.
-PROBES = {name: groups.FIRST[name] for name in ("scale", "softmax", "structure", "mask")}
-
+#: Groups that test what is computed rather than its arithmetic, unless a subject names others.
+_MEANT = frozenset({"sizes", "scale", "structure", "mask", "windows", "tiles", "long"})
+_SCREENED_GROUPS = frozenset({*groups.LATER, *groups.LAST, SEVERAL_CHUNKS_GROUP} - {"distant keys"})
 #: The meaning of letters in a domain, unless a subject says otherwise.
 _MEANS = {"n": ("n_q", 1), "d": ("d_k", 1)}
 
@@ -137,7 +111,7 @@ class OtherForms(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Definition(Subject):
+class Definition:
     """A definition in terms of its arrays, ready to be verified.
 
     title     what it is, for the report
@@ -181,6 +155,15 @@ class Definition(Subject):
     leak      what it is, in words, if NaN in numbers of the weight 0 reaches an output
     bounded_forms  on which implementations the bounds cover, if neither ``law`` nor ``other_forms`` say it
     law       the law of rounding of a recurrence, which replaces the bounds of ``ways`` on the inputs that it covers
+    fields    the fields of the specification that differ from the defaults, for the report
+    make_source  makes the maker of its inputs
+    look_closer  searches for faults that no bound shows, if no fault is known
+    what      what the inputs must fit, in words
+    misshapen the step to name for a wrong shape that nothing explains
+    enough    number of wrong cases after which the first groups show nothing new
+    climbed   largest number of input entries from which larger errors are sought
+    meant     groups that test what is computed rather than its arithmetic
+    screened_groups  groups whose calls are compared with float64 first, however small they are
     """
 
     title: str
@@ -220,13 +203,21 @@ class Definition(Subject):
     inner: InnerAttention | None = None
     bounded_forms: str = ""
     law: RecurrentLaw | None = None
-    leak: str = Subject.leak
-    enough = 12
-    climbed = 200
-    meant = frozenset({"sizes", "scale", "structure", "mask", "windows", "tiles", "long"})
-    screened_groups = frozenset(
-        {*groups.LATER, *groups.LAST, SEVERAL_CHUNKS_GROUP} - {"distant keys"}
-    )
+    leak: str = "NaN in a key or value that no query may attend to reaches an output"
+    fields: Mapping[str, str] = field(default_factory=dict)
+    make_source: Callable[[Definition], InputSource] = InputsByLetters
+    look_closer: Callable[[Session], None] | None = None
+    what: str = "the definition"
+    misshapen: str = "output"
+    enough: float = 12
+    climbed: int = 200
+    meant: frozenset[str] = _MEANT
+    screened_groups: frozenset[str] = _SCREENED_GROUPS
+
+    @cached_property
+    def source(self) -> InputSource:
+        """The maker of its inputs."""
+        return self.make_source(self)
 
     # -- letters -------------------------------------------------------------------------------------------------------
     def shape(self, name: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -282,6 +273,12 @@ class Definition(Subject):
             return False
         return domain.fully_masked_rows or self.open(inputs, sizes)
 
+    @property
+    def items(self) -> int:
+        """The number of heads and items in a case with several."""
+        others = (x for x in self.shapes[1] if self.meaning(x)[0] not in (*TOKENS, *WIDTHS))
+        return prod(self.shapes[1][x] for x in others)
+
     def filled(self, inputs: Inputs, precision: Precision) -> dict[str, Array]:
         """Return the inputs, with those that are made of others computed and rounded to the format."""
         # Made of the inputs at hand, whatever array is passed under the name.
@@ -336,14 +333,14 @@ class Definition(Subject):
         rng: Random,
     ) -> dict[str, Array]:
         """Draw inputs of these sizes, rounded to the format, except whole numbers and booleans."""
-        result = self._draw_definition_entries(names, sizes, numbers, precision, rng)
+        result = self.draw_entries(names, sizes, numbers, precision, rng)
         # Placeholders, which ``filled`` replaces.
         result |= {
             i.name: np.zeros(0) for i in self.inputs if i.name in names and i.made is not None
         }
         return self.filled(result, precision)
 
-    def _draw_definition_entries(
+    def draw_entries(
         self,
         names: Sequence[str],
         sizes: Mapping[str, int],
@@ -363,52 +360,26 @@ class Definition(Subject):
                 )
         return result
 
-    @property
-    def returns_attended(self) -> bool:  # type: ignore[override]
-        """See ``Subject``."""
-        return self.inner is not None and self.inner.returned
-
-    def weightless(self, session: Session, rng: Random) -> InputPairs:
-        """See ``Subject``."""
-        if self.undefined is None:
-            return
-        family = self._name_ordinary_family
-        for sizes in self._list_admitted_shapes(session)[:2]:
-            drawn = self._draw_definition_case(session, behaviour.GROUP, family, sizes, rng)
-            yield from self.undefined(dict(drawn.inputs))
-
+    # -- the attention inside ------------------------------------------------------------------------------------------
     @property
     def attention(self) -> Attention | None:
-        """See ``Subject``."""
+        """The attention that it is or contains; None if there is none."""
         return None if self.inner is None else self.inner.spec
 
-    def attended(self, session: Session, made: Mapping[str, Array]) -> Array | None:
-        """See ``Subject``."""
-        if self.inner is None or self.inner.attended is None:
-            return None
-        rng = np.random.default_rng((session.seed, 22))
+    @property
+    def flow(self) -> Attention | None:
+        """The attention that it is, of which every array is one of a step; None if it is more than an attention."""
+        return self.inner.spec if self.inner is not None and self.inner.alone else None
 
-        def call(inputs: Mapping[str, Array]) -> Sequence[Array] | None:
-            all_inputs = self.with_drawn(session, inputs, rng)
-            outcome = (
-                session.call(Case("structure", "weights", all_inputs))
-                if self.fits(session, all_inputs)
-                else None
-            )
-            # An output that is no array leaves nothing to read.
-            outputs = [] if outcome is None else [outcome.output, *outcome.others]
-            known = [a for a in outputs if a is not None]
-            return known if known and len(known) == len(outputs) else None
-
-        return self.inner.attended(call, made)
-
-    def arrays_of_attention(self, inputs: Inputs) -> dict[str, Array] | None:
-        """See ``Subject``."""
-        return None if self.inner is None else self.inner.arrays_of(inputs)
+    @property
+    def returns_attended(self) -> bool:
+        """Return whether the first output is that of an attention, as ``attended`` of its source returns it."""
+        return self.inner is not None and self.inner.returned
 
     def final_scores(self, judged: CaseResult) -> Array | None:
-        """See ``Subject``; in float64."""
-        arrays = self.arrays_of_attention(judged.case.inputs)
+        """Return the scores of that attention in a case in float64, −∞ where a key is forbidden; None if they are
+        unknown."""
+        arrays = self.source.arrays_of_attention(judged.case.inputs)
         if self.inner is None or arrays is None:
             return None
         # Masks and positions stay booleans and integers; only floats are widened.
@@ -419,454 +390,116 @@ class Definition(Subject):
         )
         return np.asarray(At(spec, values, "weights").first)
 
-    def maker(self, session: Session) -> Maker:
-        """Return the maker of inputs of the attention in the definition. Raises ``InputError`` if there is none."""
-        if self.inner is None:
-            raise InputError(f"{self.title} contains no attention")
-        return self.inner.maker(session)
-
-    def case_of_attention(
-        self, session: Session, group: str, title: str, made: Mapping[str, Array], rng: Random
-    ) -> Case | None:
-        """Return a case whose attention has these inputs; None if the definition has none."""
-        arranged = None if self.inner is None else self.inner.arrange(made)
-        if arranged is None:
-            return None
-        return Case(group, title, self.with_drawn(session, arranged, rng))
-
-    def with_drawn(
-        self, session: Session, inputs: Mapping[str, Array], rng: Random
-    ) -> dict[str, Array]:
-        """Return the inputs, rounded to the format, with whole numbers for all others that the function takes."""
-        precision, taken = session.precision, session.runner.convention.inputs
-        held = precision.input.rounded
-        given = {n: np.asarray(held(a)) if a.dtype.kind == "f" else a for n, a in inputs.items()}
-        names = tuple(n for n in taken if n not in given)
-        # Small integers are exact in every format, so that extra arrays are not rounded.
-        drawn = self._draw_definition_entries(
-            names, self.sizes_of(given), FAMILIES["integer"](rng), precision, rng
-        )
-        # Arrays that are derived from others need a name here, and are filled in from those.
-        placeholders = {
-            i.name: np.zeros(0) for i in self.inputs if i.name in names and i.made is not None
-        }
-        return self.filled({**given, **drawn, **placeholders}, precision)
-
+    # -- outputs -------------------------------------------------------------------------------------------------------
     def run(self, way: Compute, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the outputs of a way, as a tuple."""
         result = way(**arrays)
         return result if isinstance(result, tuple) else (result,)
 
-    # -- inputs, see ``Subject`` ---------------------------------------------------------------------------------------
-    def first(self) -> Mapping[str, Cases]:
-        """See ``Subject``: every size, every kind of number, several chunks, and the probes of its attention."""
-        chunks: dict[str, Cases] = (
-            {} if self.law is None else {SEVERAL_CHUNKS_GROUP: self._of_several_chunks}
-        )
-        own = {"sizes": self._of_sizes, "numbers": self._of_numbers}
-        return {**own, **chunks, **self.cases_of_probes(PROBES)}
-
-    def later(self) -> Mapping[str, Cases]:
-        """See ``Subject``: more tokens than common tiles have, and wider rows."""
-        names = {"more tokens": _TOKENS, "wider rows": _WIDTHS}
-        beyond: dict[str, Cases] = {
-            group: partial(self._beyond_tiles, group, of) for group, of in names.items()
-        }
-        beyond["multiples"] = self._yield_multiple_length_cases
-        if self.distant is not None:
-            beyond["distant keys"] = self._of_distant
-        # Probes of the attention inside follow, except groups that the definition has by itself.
-        return beyond | {
-            name: of
-            for name, of in self.cases_of_probes(groups.LATER).items()
-            if name not in beyond
-        }
-
-    def last(self) -> Mapping[str, Cases]:
-        """See ``Subject``: long inputs of the attention, and inputs that are large in every size."""
-        long = self.cases_of_probes({"long": groups.LAST["long"]})
-        return {**long, "together": self._yield_wide_row_cases}
-
-    def _of_several_chunks(self, session: Session, rng: Random) -> Iterator[Case]:
-        """Yield several chunks of tokens at once, in wide rows, with keys and gates as models have them."""
-        for wanted, decay in SEVERAL_CHUNKS:
-            yield self._as_in_models(session, SEVERAL_CHUNKS_GROUP, wanted, decay, rng)
-
-    def _as_in_models(
-        self, session: Session, group: str, wanted: Mapping[str, int], decay: float, rng: Random
-    ) -> Case:
-        """Return a case of a recurrence with keys and gates as models have them; sizes by their names in a domain."""
-        assert self.law is not None
-        sizes = self.within(self._small_but({"b": 1, "h": 2, **wanted}), session.domain)
-        case = self._draw_definition_case(session, group, self._name_ordinary_family, sizes, rng)
-        inputs = self.law.as_in_models(case.inputs, decay, rng)
-        rounding = session.precision.input.rounded
-        # Changed numbers must be numbers of the format.
-        return replace(case, inputs={name: np.asarray(rounding(a)) for name, a in inputs.items()})
-
-    def resized(
-        self, session: Session, sizes: Mapping[str, int], rng: Random
-    ) -> Iterator[dict[str, Array]]:
-        """See ``Subject``; of a recurrence with keys and gates as models have them, which many tokens need."""
-        if self.law is None:
-            yield from super().resized(session, sizes, rng)
-            return
-        case = self._as_in_models(session, SEVERAL_CHUNKS_GROUP, sizes, HELD_OUT_DECAY, rng)
-        if self.fits(session, case.inputs):
-            yield dict(case.inputs)
-
-    def _of_distant(self, session: Session, rng: Random) -> Iterator[Case]:
-        """Yield inputs in which most exponentials are far below the largest ones, and matter only together."""
-        assert self.distant is not None
-        sizes = self.within(self._small_but(_OF_DISTANT), session.domain)
-        for distance in _DISTANCES:
-            names = tuple(i.name for i in self.inputs if i.name in session.runner.convention.inputs)
-            numbers = self.distant(distance)(rng)
-            inputs = self.draw(names, sizes, numbers, session.precision, rng)
-            yield Case(
-                "distant keys", f"{distance:g} below the largest, {equal_sizes(sizes)}", inputs
-            )
-
-    def _yield_wide_row_cases(self, session: Session, rng: Random) -> Iterator[Case]:
-        """Yield several blocks of 128 queries and of 128 keys in wide rows, at once."""
-        for wanted in _AT_ONCE[: 1 if session.precision.input.name in HALF else None]:
-            if self.law is not None:
-                yield self._together_as_in_models(session, wanted, rng)
-                continue
-            wanted = self._in_memory(wanted)
-            sizes = self._small_but({"b": 1, "h": 1, "f": wanted.d_model, **self._by_name(wanted)})
-            case = self._draw_definition_case(
-                session,
-                "together",
-                self._name_ordinary_family,
-                self.within(sizes, session.domain),
-                rng,
-            )
-            lighter = self.in_wide_rows(self._shrink_weight_matrices(case.inputs))
-            # numbers that became smaller may be below the normal ones of half precision
-            rounding = session.precision.input.rounded
-            lighter = {
-                name: rounding(a) if a.dtype.kind == "f" else a for name, a in lighter.items()
-            }
-            yield replace(case, inputs=self.filled(lighter, session.precision))
-        if self.inner is not None and session.precision.input.name in HALF:
-            few_keys = self.cases_of_probes({"together": few_keys_together})
-            yield from few_keys["together"](session, rng)
-
-    def _together_as_in_models(self, session: Session, wanted: Sizes, rng: Random) -> Case:
-        """Return a case of a recurrence with as many tokens in wide rows."""
-        sizes = {name: getattr(wanted, name) for name in ("n_q", "n_k", "d_k", "d_v")}
-        return self._as_in_models(session, "together", sizes, _SLOW_DECAY, rng)
-
-    def _in_memory(self, wanted: Sizes) -> Sizes:
-        """Return sizes of fewer tokens if an array of n_q × n_k × d_k would be too large."""
-        # Bounds of such a way hold an array of all pairs and columns.
-        entries = wanted.n_q * wanted.n_k * wanted.d_k
-        if not self.by_column or entries <= _MOST_AT_ONCE:
-            return wanted
-        shrunk = sqrt(_MOST_AT_ONCE / entries)
-        return replace(wanted, n_q=int(shrunk * wanted.n_q), n_k=int(shrunk * wanted.n_k))
-
-    def _shrink_weight_matrices(self, inputs: Inputs) -> dict[str, Array]:
-        """Return the inputs with smaller weights that have entries of their own, so that scores are of ordinary size
-        in wide rows."""
-        drawn = {
-            i.name
-            for i in self.inputs
-            if i.entries is not None and i.name.rpartition(".")[2].startswith("w_")
-        }
-        matrices = {n: a for n, a in inputs.items() if n in drawn and a.ndim > 1}
-        # Powers of 2 leave the digits of entries as they are.
-        factors = {n: 2.0 ** -round(log2(a.shape[-2]) / 2) for n, a in matrices.items()}
-        return {**inputs, **{n: a * factors[n] for n, a in matrices.items()}}
-
-    def _yield_multiple_length_cases(self, session: Session, rng: Random) -> Iterator[Case]:
-        """Yield several times the shortest length as numbers of queries and keys, if short ones do not occur."""
-        for n_q, n_k in lengths_of_several(session.domain):
-            sizes = self._small_but({"b": 1, "h": 1, "n_q": n_q, "n_k": n_k})
-            yield self._draw_definition_case(
-                session,
-                "multiples",
-                self._name_ordinary_family,
-                self.within(sizes, session.domain),
-                rng,
-            )
-
-    def _by_name(self, sizes: Sizes) -> dict[str, int]:
-        """Return the sizes by the names of a domain."""
-        return {name: getattr(sizes, name) for name in (*_TOKENS, "d_k", "d_v", "d_model")}
-
-    @property
-    def _name_ordinary_family(self) -> str:
-        """The family of normal numbers, or the first."""
-        return next(f for f in ("normal", *self.families) if f in self.families)
-
-    @property
-    def items(self) -> int:
-        """The number of heads and items in a case with several."""
-        others = (x for x in self.shapes[1] if self.meaning(x)[0] not in (*_TOKENS, *_WIDTHS))
-        return prod(self.shapes[1][x] for x in others)
-
-    def _beyond_tiles(
-        self, group: str, names: Sequence[str], session: Session, rng: Random
-    ) -> Iterator[Case]:
-        """Yield sizes beyond those of tiles under these names, of tokens also under one alone; all others are small."""
-        present = {self.meaning(x)[0] for x in self.shapes[0].keys() - self.kept} & {*names}
-        # If nothing but tokens is large, each of the two is large alone as well.
-        alone = [(_BEYOND[-1], (name,)) for name in names if present == {*_TOKENS}]
-        for k, (size, large) in enumerate([*((n, names) for n in _BEYOND if present), *alone]):
-            sizes = self._small_but({"b": 1, "h": 1, **dict.fromkeys(large, size)})
-            family = list(self.families)[k % len(self.families)]
-            yield self._draw_definition_case(
-                session, group, family, self.within(sizes, session.domain), rng
-            )
-
-    def _of_sizes(self, session: Session, rng: Random) -> Iterator[Case]:
-        """Yield every size, each with one family."""
-        families = list(self.families)
-        for k, sizes in enumerate(self._list_admitted_shapes(session)):
-            yield self._draw_definition_case(
-                session, "sizes", families[k % len(families)], sizes, rng
-            )
-
-    def _of_numbers(self, session: Session, rng: Random) -> Iterator[Case]:
-        """Yield every family at some sizes, also with rows without any key if the domain includes them."""
-        sizes = self._list_admitted_shapes(session)
-        # Every family at the smaller sizes, and at least at four of them.
-        for s in sizes[: max(4, len(sizes) // 2)]:
-            for family in self.families:
-                case = self._draw_definition_case(session, "numbers", family, s, rng)
-                yield case
-                if session.domain.fully_masked_rows and self.closing:
-                    result = self.closing(dict(case.inputs))
-                    yield Case("numbers", f"{case.name}, a row without any key", result)
-
-    def between(self, session: Session, rng: Random) -> None:
-        """See ``Subject``: repeated calls, and arrays laid out otherwise in memory."""
-        session.progress("again")
-        for case in session.share("again", self.again(session, rng)):
-            session.take(case)
-        for case in session.share("empty parts", self._of_empties(session, rng)):
-            # Empty parts are judged more leniently: see ``_take_empty``.
-            _take_empty(session, case)
-        behaviour.leaking(session, "all")
-
-    def _of_empties(self, session: Session, rng: Random) -> Iterator[Case]:
-        """Yield inputs with a part without keys, and with an empty and a full cache."""
-        if self.empties is None:
-            return
-        large = self.within(self._small_but(_LARGE_WITH_EMPTY_PARTS), session.domain)
-        for sizes in (*self._list_admitted_shapes(session)[:2], large):
-            drawn_case = self._draw_definition_case(
-                session, "empty parts", next(iter(self.families)), sizes, rng
-            )
-            # As with all large inputs: their bounds take minutes, and a fault that is known needs none.
-            if sizes is large and session.known:
-                return
-            for words, inputs in self.empties(dict(drawn_case.inputs)):
-                yield Case("empty parts", words, inputs)
-
-    def again(self, session: Session, rng: Random) -> Iterator[Case]:
-        """Yield the same inputs twice, with others of the same shape in between, and views."""
-        families = list(self.families)
-        for s in self._list_admitted_shapes(session)[1:3]:
-            one, other = (
-                self._draw_definition_case(session, "again", f, s, rng).inputs
-                for f in (families * 2)[:2]
-            )
-            yield Case("again", "a first call", one)
-            # A wrong result here may come from the call before, not from the inputs.
-            yield Case(
-                "again", "a second call, other numbers in the same shapes", other, alone=False
-            )
-            yield Case("again", "the first call again", one, alone=False)
-            yield Case("again", "arrays with gaps in memory", one, "strided")
-            yield Case("again", "arrays that are transposed views", one, "transposed")
-
-    def required(self, session: Session) -> dict[str, int]:
-        """See ``Subject``: repeated calls, if there are any, and random inputs."""
-        again = len(list(islice(self.again(session, np.random.default_rng(session.seed)), LEAST)))
-        return {"again": again, **super().required(session)}
-
-    def drawn(self, session: Session, examples: int) -> Iterator[Case]:
-        """Draw cases of any family, with sizes from the first two thirds, which should be the smaller ones."""
-        rng = np.random.default_rng((session.seed, 5))
-        for _ in range(examples):
-            sizes = self.shapes[rng.integers(max(1, 2 * len(self.shapes) // 3))]
-            family = list(self.families)[rng.integers(len(self.families))]
-            yield self._draw_definition_case(
-                session, "random", family, self.within(sizes, session.domain), rng
-            )
-
-    def altered(self, session: Session, inputs: Inputs, rng: Random) -> dict[str, Array]:
-        """Scale one array whose numbers are drawn by family, or change one row of it."""
-        changed = probes.perturbed(inputs, self.free(inputs), rng)
-        return self.completed(
-            session,
-            {**inputs, **{n: session.precision.input.rounded(a) for n, a in changed.items()}},
-        )
-
-    def unseen(self, session: Session, mistakes: Sequence[Mistake]) -> Iterator[Case]:
-        """Yield fresh cases of two families in turn, with larger sizes than before if the domain allows them."""
-        # A seed of its own: fresh inputs must not depend on how many were drawn before.
-        rng = np.random.default_rng((session.seed, 1))
-        families = [f for f in ("normal", "integer") if f in self.families] or list(self.families)
-        for k, sizes in enumerate(self.shapes[: 2 * _UNSEEN : 2]):
-            # Two more than before, since a mistake may fit the sizes on which it was fitted.
-            larger = {x: n if x in self.kept else n + 2 for x, n in sizes.items()}
-            sizes = self.within(larger, session.domain)
-            case = self._draw_definition_case(
-                session, "fresh", families[k % len(families)], sizes, rng
-            )
-            if self.fits(session, case.inputs):
-                yield case
-
-    def of_other_sizes(
-        self, session: Session, mistakes: Sequence[Mistake], rng: Random
-    ) -> Iterator[Case]:
-        """Yield held-out cases of sizes that are neither in ``shapes`` nor in the later groups."""
-        if self.law is not None:
-            held_out = self._as_in_models(session, "held out", HELD_OUT_CHUNKS, HELD_OUT_DECAY, rng)
-            yield from [held_out] if self.fits(session, held_out.inputs) else []
-        families = [f for f in ("normal", "integer") if f in self.families] or list(self.families)
-        for number, sizes in enumerate(_HELD_OUT):
-            # Only the first case here has several items and heads.
-            one_item = {"b": 1, "h": 1} if number else {}
-            near = self.within(self._small_but({**one_item, **sizes}), session.domain)
-            case = self._draw_definition_case(
-                session, "held out", families[number % len(families)], near, rng
-            )
-            if self.fits(session, case.inputs):
-                yield case
-
-    def sized(
-        self, session: Session, sizes: Mapping[str, int], rng: Random
-    ) -> Iterator[dict[str, Array] | None]:
-        """Yield normal inputs of the given sizes; other sizes are those of a small case."""
-        result = self._small_but(sizes)
-        case = self._draw_definition_case(
-            session, "sizes", self._name_ordinary_family, self.within(result, session.domain), rng
-        )
-        yield dict(case.inputs) if self.fits(session, case.inputs) else None
-
-    def _small_but(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Return the sizes of a small case, with these under their names in a domain."""
-        result = dict(self.shapes[0])
-        for x in set(result) - self.kept:
-            name, factor = self.meaning(x)
-            # At least 1, as a size may be smaller than its factor.
-            result[x] = max(1, sizes.get(name, factor * result[x]) // factor)
-        return result
-
-    def _list_admitted_shapes(self, session: Session) -> list[dict[str, int]]:
-        """Return the sizes that are tried for their shapes, adjusted to the domain."""
-        fitted = [self.within(s, session.domain) for s in self.shapes]
-        return [s for s in fitted if session.domain.admits(self.named(s))]
-
-    def _draw_definition_case(
-        self, session: Session, group: str, family: str, sizes: Mapping[str, int], rng: Random
-    ) -> Case:
-        names = tuple(i.name for i in self.inputs if i.name in session.runner.convention.inputs)
-        inputs = self.draw(names, sizes, self.families[family](rng), session.precision, rng)
-        return Case(group, f"{family}, {equal_sizes(sizes)}", self._as_promised(session, inputs))
-
-    def _as_promised(self, session: Session, inputs: dict[str, Array]) -> dict[str, Array]:
-        """Return the inputs with scores as large as the domain promises, at most."""
-        # Scores are shrunk only if they exceed the promise, so that other cases stay as drawn.
-        if self.inner is None or self.inner.keeps(inputs, session.domain):
-            return inputs
-        rounding = session.precision.input.rounded
-        tamed = self.inner.tamed(inputs, session.domain)
-        return self.completed(
-            session,
-            {n: np.asarray(rounding(a)) if a.dtype.kind == "f" else a for n, a in tamed.items()},
-        )
-
-    def fits(self, session: Session, inputs: Inputs) -> bool:
-        """Return whether the definition has a result for the inputs, and the domain includes them."""
-        return self.admitted(inputs, session.domain)
-
-    def free(self, inputs: Inputs) -> tuple[str, ...]:
-        """Return the inputs whose numbers are drawn by family."""
-        return tuple(
-            i.name for i in self.inputs if i.name in inputs and i.entries is None and i.made is None
-        )
-
-    def completed(self, session: Session, inputs: Inputs) -> dict[str, Array]:
-        """Compute the inputs that are made of others."""
-        return self.filled(inputs, session.precision)
-
-    def sizes(self, judged: CaseResult) -> dict[str, int]:
-        """Return the sizes by the names of a domain."""
-        return self.named(self.own_sizes(judged))
-
-    def measured(self, judged: CaseResult) -> dict[str, int]:
-        """Return the sizes, and the number of items of a batch; 1 for axes that a case lacks."""
-        every = self.named({x: 1 for sizes in self.shapes for x in sizes})
-        # Axes that a case lacks count as 1, so that conditions on them apply.
-        return {
-            "batch": self.own_sizes(judged).get("b", 1),
-            **dict.fromkeys(every, 1),
-            **self.sizes(judged),
-        }
-
-    def own_sizes(self, judged: CaseResult) -> dict[str, int]:
-        """Return the sizes by the definition's own letters."""
-        return self.sizes_of(judged.case.inputs)
-
-    def axes(self, inputs: Inputs) -> reduce.Axes:
-        """See ``Subject``; inputs made of others are not reduced, but made again."""
-        sizes = self.sizes_of(inputs)
-        drawn = [i.name for i in self.inputs if i.name in inputs and i.made is None]
-        letters = {
-            n: self.axes_of(n, sizes)[-np.ndim(inputs[n]) :] if np.ndim(inputs[n]) else ()
-            for n in drawn
-        }
-        return reduce.Axes(letters, {x: n for x, n in sizes.items() if x in self.kept}, self.kept, means={
-            x: self.meaning(x) for x in sizes})  # fmt: skip
-
-    # -- outputs -------------------------------------------------------------------------------------------------------
     def law_of(self, inputs: Inputs) -> RecurrentLaw | None:
         """Return the law of rounding if it covers these inputs."""
         covered = self.law is not None and self.law.covers(inputs)
         return self.law if covered else None
 
     def screened(self, precision: Precision, inputs: Inputs) -> Sequence[Expected] | None:
-        """See ``Subject``; a recurrence that a law covers is computed in chunks, unless it has few tokens."""
+        """Return the outputs in float64 with a narrow allowed error, or None if they are not to be screened.
+
+        What is within this error is legal; only what is not needs the bounds, which take long for large inputs. A
+        recurrence that a law covers is computed in chunks, unless it has few tokens.
+        """
+        if self.output_run is not None and self.output_run.screened is not None:
+            return self.output_run.screened(precision, inputs)
         law = self.law_of(inputs)
         # Chunks are computed head by head, and tokens for all heads at once.
         if law is None or self.sizes_of(inputs).get("n", 0) <= _FEW_TOKENS:
-            return super().screened(precision, inputs)
-        near = law.compute_exactly(inputs)
+            near: Sequence[Array] = float64_outputs(self.right, inputs)
+        else:
+            near = law.compute_exactly(inputs)
         return [ScreenedOutput(x, screening_error(x, precision)) for x in near]
 
     def legal(self, precision: Precision, inputs: Inputs) -> judge.Legal:
-        """See ``definition_judge``."""
+        """Return the legal outputs of a call with these inputs; see ``definition_judge``."""
         return definition_judge.legal(self, precision, inputs)
 
     def right(self, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the outputs by the first way."""
         return self.run(self.ways[0], arrays)
 
+    def exact(self, inputs: Inputs, of: int, at: tuple[int, ...]) -> Quotient | None:
+        """Return the expected entry of an output in exact numbers, or None if these cannot represent it."""
+        from symattn.arrays.exact import Exact
+        from symattn.arrays.field.quotient import Quotient
+
+        try:
+            # Exact numbers have no exponentials of some arguments, and raise.
+            exact_inputs = {n: lifted(np.asarray(a), Exact) for n, a in inputs.items()}
+            entry = self.right(exact_inputs)[of].entries[at]
+        except (SymattnError, TypeError, AttributeError):
+            return None
+        return entry if isinstance(entry, Quotient) else None
+
     # -- causes --------------------------------------------------------------------------------------------------------
     def search(self, session: Session, wrong: list[CaseResult], right: list[CaseResult]) -> Search:
-        """Return the search among the definition's mistakes."""
-        # Imported here, as that module imports this one.
-        from symattn.verification.definitions.definition_causes import InDefinition
+        """Return a search for mistakes that explain all ``wrong`` cases and contradict no ``right`` one."""
+        # Imported here, as that module imports this one; only a wrong function needs it.
+        from symattn.verification.definitions.definition_causes import DefinitionSearch
 
-        return InDefinition(session, wrong, right)
+        return DefinitionSearch(session, wrong, right)
+
+    def explained(
+        self, example: Counterexample, smallest: CaseResult, cause: Cause
+    ) -> Counterexample:
+        """Return the counterexample with the steps to its worst row, if one mistake in these explains it."""
+        mistake = cause.only if cause.sure else None
+        # Ways around a mistake have steps of their own.
+        change = None if mistake is None or mistake.around else mistake.change_of_steps
+        if change is None or not _has_rows_of_attention(smallest) or not cause.shows(smallest):
+            return example
+        return replace(example, steps=reduce.steps(smallest, change))
+
+    def observed(self, session: Session, step: str) -> tuple[ObservedScale, ...]:
+        """Return the scales that the weights show, for a fault of the scale of an attention that is returned."""
+        if step != "scale" or self.attention is None or not self.returns_attended:
+            return ()
+        return scales(self.attention, session.records)
+
+    def expectation(self, step: str) -> str:
+        """Return the expected scale in words to append to a cause, for a fault of the scale of an attention."""
+        if step != "scale" or self.attention is None:
+            return ""
+        scale = self.attention.scale
+        if scale is None and self.attention.score == "dot":
+            return "; expected 1/√d_k"
+        return "; expected none" if scale in (1, None) else f"; expected {scale}"
+
+    def form(self, session: Session, wrong: Sequence[CaseResult]) -> tuple[str, str]:
+        """Return step and name of a form of the attention that loses relative accuracy and whose own bound covers all
+        errors, or ("", "")."""
+        if self.flow is None:
+            return "", ""
+        # Only a wrong function needs it.
+        from symattn.verification.diagnosis.coarser import form
+
+        return form(self.flow, session.precision, wrong)
 
     def blamed(
         self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]
     ) -> tuple[str, str]:
-        """Return the idle step of the attention without which all is right, or that its values are in other places;
-        else the definition's step, and the narrower format whose arithmetic could make such errors."""
-        from symattn.verification.diagnosis.blaming import idle_step, other_values
+        """Return the step to blame for a fault that no known mistake explains, and the evidence in words.
+
+        Of an attention alone, see ``diagnosis.blaming``. Otherwise it is the idle step of the attention inside without
+        which all is right, or that its values are in other places; else the definition's step, and the narrower format
+        whose arithmetic could make such errors.
+        """
+        from symattn.verification.diagnosis import blaming
         from symattn.verification.diagnosis.coarser import coarser
 
+        if self.flow is not None:
+            return blaming.blamed(session, smallest, records)
         # A step of the attention says more than the definition's own step.
         wrong = [smallest, *(r for r in records if r.finding == "values")]
-        for look in (idle_step, other_values) if self.inner is not None else ():
+        looks = (blaming.idle_step, blaming.other_values)
+        for look in looks if self.inner is not None else ():
             step, evidence = look(session, wrong)
             if step:
                 return step, evidence
@@ -876,21 +509,35 @@ class Definition(Subject):
         return self.step, coarser(session, records)[1]
 
     def coarse(self, session: Session, narrow: str) -> tuple[str, str]:
-        """Return the definition's step, and words for errors that the ``narrow`` format could make."""
+        """Return the step to blame if arithmetic in a ``narrow`` format could cause all errors, and the evidence."""
+        if self.flow is not None:
+            from symattn.verification.diagnosis.coarser import side
+
+            return side(session, narrow)
         name = f"all-{narrow}" if narrow == session.precision.input.name else narrow
         return self.step, f"its errors are ones that {name} arithmetic could make"
 
     # -- the report ----------------------------------------------------------------------------------------------------
     def words(self, session: Session) -> str:
         """Describe the definition, and the promises of the domain."""
-        return f"{self.title}, {session.domain.words}"
+        return f"{self.title}, {session.domain.words}" if self.title else session.domain.words
 
-    def power(self, session: Session) -> tuple[report.StepPower, ...]:
-        """Return the power of the judged cases for each step with a known mistake."""
-        rng = np.random.default_rng((session.seed, 4))
-        drawn = [case.inputs for case in islice(self._of_sizes(session, rng), _DRAWN)]
-        mutations = {step: [alike] for step, alike in self.mutations_by_step().items()}
-        return powers(self.right, mutations, drawn, session.tried)
+    def power(self, session: Session) -> tuple[StepPower, ...]:
+        """Return the power of the judged cases for each step: of an attention alone, or with a known mistake."""
+        drawn = self.source.drawn_for_power(session)
+        if self.flow is None:
+            by_step = {step: [alike] for step, alike in self.mutations_by_step().items()}
+            return powers(self.right, by_step, drawn, session.tried)
+        right, mutations = power.of_attention(self.flow, _names_of_tried(session, drawn))
+        return powers(right, mutations, drawn, session.tried, partial(_find_by_bits, session))
+
+    def smallest_seen(self, session: Session) -> tuple[SmallestSeen, ...]:
+        """Return the smallest relative errors of a step's numbers that the judged cases would have shown."""
+        if self.flow is None:
+            return ()
+        drawn = self.source.drawn_for_power(session)
+        names, by_bits = _names_of_tried(session, drawn), partial(_find_by_bits, session)
+        return power.smallest_seen(self.flow, names, drawn, session.tried, by_bits)
 
     def mutations_by_step(self) -> dict[str, list[Mutation]]:
         """Return the known mistakes of each step that change outputs in float64."""
@@ -903,13 +550,9 @@ class Definition(Subject):
         return result
 
     def reservations(self, session: Session) -> Iterator[str]:
-        """See ``Subject``; of temperatures that no input is long enough for, and of several chunks that the law says
-        nothing about, as with every sum in half precision."""
-        attention = getattr(self.described, "attention", self.described)
-        if isinstance(attention, Attention) and attention.temperature is not None:
-            sizes = [self.sizes(r) for r in session.records]
-            tokens = (max(s.get("n_q", 0), s.get("n_k", 0)) for s in sizes)
-            yield from reserve_untried_temperatures(attention, max(tokens, default=0))
+        """Yield what limits the verdict: inputs that were not tried, and several chunks that the law says nothing
+        about, as with every sum in half precision."""
+        yield from self.source.reservations(session)
         if self.bounded_forms:
             yield self.bounded_forms
         several = [r for r in session.records if r.case.group == SEVERAL_CHUNKS_GROUP]
@@ -927,12 +570,8 @@ class Definition(Subject):
 
     def notes(self, session: Session, faults: bool) -> Iterator[str]:
         """Yield notes; if the ways have words, one on which implementations the verdict covers."""
-        yield from behaviour.notes_of_leaks(session)
+        yield from self.source.notes(session)
         yield from hints.notes(session.identity, faults)
-        if session.on_empty:
-            judged = session.on_empty[0]
-            gives = judged.outcome.error or "numbers that are not finite"
-            yield f"For {judged.case.name} it gives {gives}; --fully-masked makes that a fault."
         words = [way.words for way in self.ways if isinstance(way, DefinitionForm)]
         if words:
             yield f"Any implementation is one in one of these forms, each with its own bound: {'; '.join(words)}."
@@ -945,31 +584,23 @@ class Definition(Subject):
             )
 
 
-def _take_empty(session: Session, case: Case) -> None:
-    """Try a case with an empty part: wrong numbers are a fault, infinities in place of numbers too; NaN and errors only
-    if the domain has rows without any key, since common formulas, such as σ(l₂ − l₁), have no value there."""
-    if session.over:
-        return
-    judged = session.run_case(case)
-    without = judged.finding == "raises" or (
-        judged.finding == "not finite" and _lacks_values(judged)
-    )
-    # Common formulas have no value there, so NaN and errors are notes.
-    if judged.finding is not None and without and not session.domain.fully_masked_rows:
-        session.on_empty.append(judged)
-    else:
-        session.keep(judged)
+def _has_rows_of_attention(judged: CaseResult) -> bool:
+    """Return whether the worst entry of a case is one of an attention's output that was judged by a run."""
+    if judged.ratios is None or not isinstance(judged.parts[0].expected, judge.Traced):
+        return False
+    output, _ = judged.where
+    return output == 0
 
 
-def _lacks_values(judged: CaseResult) -> bool:
-    """Return whether every wrong entry of the outputs is NaN: a formula that has no value there."""
-    for part in judged.parts:
-        if part.got is None or part.ratios is None:
-            continue
-        wrong = np.asarray(part.got, dtype=np.float64)[part.ratios > 1]
-        if not np.isnan(wrong).all():
-            return False
-    return True
+def _names_of_tried(session: Session, drawn: Sequence[Inputs]) -> frozenset[str]:
+    """Return the names of the inputs of cases that were tried; of drawn ones, if none was judged."""
+    inputs = next((inputs for inputs, _ in session.tried[:1]), drawn[0])
+    return frozenset(inputs)
+
+
+def _find_by_bits(session: Session, mutation: Mutation) -> float:
+    """Return the smallest share of a mistake that the bits of half precision show; ∞ if none were read."""
+    return session.trial.smallest(mutation.variant) if session.trial else inf
 
 
 def known(factor: str, sizes: Mapping[str, int]) -> int:

@@ -39,7 +39,7 @@ from symattn.verification.definitions.norms import (
     root_of,
     stored,
 )
-from symattn.verification.subject import Random
+from symattn.verification.input_source import Random
 
 Numbers = np.ndarray
 # Layers, tokens and width of each case; few layers and many, more and fewer than tokens.

@@ -35,9 +35,9 @@ from symattn.verification.definitions.definition_mistakes import Later
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.inner_attention import Call, InnerAttention, WrongAttention
 from symattn.verification.definitions.norms import affine_folded, folded, mean_square, stored
+from symattn.verification.input_source import Array as Floats
+from symattn.verification.input_source import Random
 from symattn.verification.rules import norms
-from symattn.verification.subject import Array as Floats
-from symattn.verification.subject import Random
 
 #: Other names of the parameters of a function.
 _WORDS = {

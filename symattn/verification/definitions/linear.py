@@ -19,11 +19,8 @@ from symattn.document.codec import called
 from symattn.document.errors import InputError
 from symattn.document.keywords import Answering
 from symattn.verification.definitions.attending import check_layout, tokens_axis
-from symattn.verification.definitions.definition_subject import (
-    FAMILIES,
-    CountedKeys,
-    Definition,
-)
+from symattn.verification.definitions.definition_subject import CountedKeys, Definition
+from symattn.verification.definitions.inputs_by_letters import FAMILIES
 from symattn.verification.definitions.linear_bounds import bound_other_forms
 from symattn.verification.definitions.linear_inputs import (
     arrange_inputs,

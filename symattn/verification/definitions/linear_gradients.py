@@ -28,7 +28,8 @@ from symattn.bounds.mistake import Compute, Mistake
 from symattn.document.codec import called
 from symattn.document.keywords import UPSTREAM
 from symattn.verification.definitions.definition_mistakes import Later, reading
-from symattn.verification.definitions.definition_subject import Definition, Family, Input
+from symattn.verification.definitions.definition_subject import Definition, Input
+from symattn.verification.definitions.inputs_by_letters import Family
 from symattn.verification.definitions.linear import LinearAttention
 from symattn.verification.definitions.linear import subject as subject_of_attention
 from symattn.verification.definitions.linear_erasure import (

@@ -19,14 +19,9 @@ from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
 from symattn.document import codec, keywords
 from symattn.verification.definitions.attending import check_layout, in_front, placed
 from symattn.verification.definitions.definition_mistakes import DefinitionForm
-from symattn.verification.definitions.definition_subject import (
-    FAMILIES,
-    Definition,
-    Family,
-    Input,
-    Numbers,
-)
-from symattn.verification.subject import InputPairs, Random
+from symattn.verification.definitions.definition_subject import Definition, Input
+from symattn.verification.definitions.inputs_by_letters import FAMILIES, Family, Numbers
+from symattn.verification.input_source import InputPairs, Random
 
 # Rows n and widths d of each case.
 _SIZES = ((3, 2), (5, 3), (1, 1), (4, 8), (2, 5), (9, 4), (17, 1), (2, 33))

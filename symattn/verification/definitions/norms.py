@@ -29,11 +29,12 @@ from symattn.bounds.extras import ENTRIES
 from symattn.bounds.mistake import Compute, Mistake
 from symattn.document.keywords import Answering
 from symattn.verification.definitions.definition_mistakes import DefinitionForm
-from symattn.verification.definitions.definition_subject import Definition, Family, Input
+from symattn.verification.definitions.definition_subject import Definition, Input
+from symattn.verification.definitions.inputs_by_letters import Family
+from symattn.verification.input_source import Random
 from symattn.verification.probing.probes import integers, normal
 from symattn.verification.rules import norms
 from symattn.verification.rules.norms import affine
-from symattn.verification.subject import Random
 
 
 @dataclass(frozen=True, kw_only=True)

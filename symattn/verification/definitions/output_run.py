@@ -7,7 +7,7 @@ bound, the same as if it were returned alone; only the other outputs are bounded
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -31,11 +31,14 @@ class OutputRun:
             of axes than the definition's
     legal   the legal outputs of the attention; None if each way of the definition has a bound of its own
     others  the other outputs by each way of the definition, if ``legal`` bounds the first one
+    screened  the outputs in float64 with a narrow allowed error, or None if they are not to be screened; without it,
+            those of the first way
     """
 
     run: Callable[[Inputs], reference.Run] | None
     legal: Callable[[Precision, Inputs], judge.Legal] | None = None
     others: tuple[Compute, ...] = ()
+    screened: Callable[[Precision, Inputs], Sequence[Expected] | None] | None = None
 
 
 #: The axis of tokens in arrays of an attention.
@@ -82,7 +85,10 @@ def _find_legal_outputs(
     if tokens == _ROWS:
         return legal
     (way,) = legal.ways
-    return legal._replace(ways=[lambda: [MovedOutput.of(e, tokens) for e in way()]])
+    return legal._replace(
+        ways=[lambda: [MovedOutput.of(e, tokens) for e in way()]],
+        unsaid=lambda: [MovedOutput.of(e, tokens) for e in legal.unsaid()],
+    )
 
 
 @dataclass(frozen=True)

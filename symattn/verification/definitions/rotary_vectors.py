@@ -23,6 +23,7 @@ from symattn.verification.definitions.attending import (
     tokens_axis,
 )
 from symattn.verification.definitions.definition_subject import Definition, Input
+from symattn.verification.input_source import Array, Random
 from symattn.verification.rules.rotating import (
     Right,
     Tables,
@@ -31,7 +32,6 @@ from symattn.verification.rules.rotating import (
     of_tables,
     tables_of,
 )
-from symattn.verification.subject import Array, Random
 
 # Tokens n and pairs of columns f of each case.
 _SIZES = ((3, 2), (5, 3), (1, 1), (4, 4), (9, 2), (2, 8), (17, 1), (2, 16), (3, 32), (65, 2))

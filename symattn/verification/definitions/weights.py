@@ -26,17 +26,12 @@ from symattn.document.keywords import Answering
 from symattn.verification import rules
 from symattn.verification.definitions import attending
 from symattn.verification.definitions.definition_mistakes import DefinitionForm, Later
-from symattn.verification.definitions.definition_subject import (
-    FAMILIES,
-    Definition,
-    Family,
-    Input,
-    Numbers,
-)
+from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.inner_attention import Call, InnerAttention, WrongAttention
+from symattn.verification.definitions.inputs_by_letters import FAMILIES, Family, Numbers
 from symattn.verification.definitions.output_run import OutputRun
+from symattn.verification.input_source import Array, Random
 from symattn.verification.rules.softmaxes import along
-from symattn.verification.subject import Array, Random
 
 _STEPS = frozenset({*SCORES, "weights"}) - {"positioned"}
 _LENGTHS = ((2, 3), (3, 5), (4, 4), (1, 1), (5, 2), (2, 8), (3, 17), (17, 16), (2, 33), (1, 64), (3, 65), (2, 130),

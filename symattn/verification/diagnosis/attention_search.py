@@ -4,10 +4,7 @@ What some know of the function they read off calls that are made for it: which k
 largest score keys are lost. A mistake that is found so is one of the attention; ``of_attention`` makes it one of what
 is verified.
 
-Two subclasses say what mistakes there are, and how they are computed. They remain two, because an attention is a flow
-of named steps, and a definition a few functions of its arrays. A change of a step can be combined with another one,
-shares all arrays before it, and has a bound while its rows of weights sum to 1; a function is run as a whole, and has a
-bound whatever it computes.
+``definitions.definition_causes`` says what mistakes there are, and how they are computed.
 """
 
 from __future__ import annotations
@@ -50,12 +47,15 @@ MAX_TILE_WIDTHS = 32
 class AttentionSearch(Search):
     """A search among the mistakes of an attention, and among others that a subject adds.
 
-    ``conditional`` are dim mistakes that are made at some sizes only. ``floats_decide`` says that the bounds by which
-    balls judge a dim mistake are rough, so that what it leaves of the error decides.
+    ``conditional`` are dim mistakes that are made at some sizes only.
     """
 
-    floats_decide = False
     conditional: list[Mistake] = field(default_factory=list)
+
+    @property
+    @abstractmethod
+    def floats_decide(self) -> bool:
+        """Whether bounds by which balls judge a dim mistake are rough, so that what it leaves of the error decides."""
 
     @abstractmethod
     def of_attention(self, mistakes: Iterable[Mistake]) -> Iterator[Mistake]:
@@ -263,7 +263,7 @@ class AttentionSearch(Search):
         # Only a softmax has maxima of tiles.
         if self.searched is None or not self.searched[0].is_softmax:
             return
-        spec, measured = self.searched[0], self.session.subject.measured
+        spec, measured = self.searched[0], self.session.subject.source.measured
         wrong, right = ([measured(r)["n_k"] for r in of] for of in (self.wrong, self.right))
         # A tile at least as wide as all keys changes nothing.
         others = (t for t in range(min(wrong) - 1, 1, -1) if t not in tiling.WIDTHS)

@@ -216,8 +216,8 @@ def _is_right_after_change(
         rounded_inputs = {
             n: a if a.dtype.kind in "biu" else np.asarray(rounded(a)) for n, a in changed.items()
         }
-        inputs = session.subject.completed(session, rounded_inputs)
-        if not session.subject.fits(session, inputs):
+        inputs = session.subject.source.completed(session, rounded_inputs)
+        if not session.subject.source.fits(session, inputs):
             return False
         case_result = session.run_case(
             Case(judged.case.group, judged.case.name, inputs, judged.case.memory)
@@ -244,7 +244,7 @@ def _right_in_place(session: Session) -> bool:
         case = (
             None
             if inputs is None
-            else session.subject.case_of_attention(session, "in place", title, inputs, rng)
+            else session.subject.source.case_of_attention(session, "in place", title, inputs, rng)
         )
         if case is not None:
             judged = session.run_case(case)
@@ -317,7 +317,7 @@ def other_values(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
         if result.get("v", np.zeros(0)).shape != (n, n):
             continue
         inputs = {**result, "v": np.eye(n)}
-        weights = session.subject.attended(session, inputs)
+        weights = session.subject.source.attended(session, inputs)
         float_inputs = {
             name: a if a.dtype.kind in "biu" else a.astype(np.float64) for name, a in inputs.items()
         }

@@ -129,15 +129,18 @@ class Search(ABC):
     own_errors: screening.ComputedValues[tuple[np.ndarray, np.ndarray]] = field(
         default_factory=screening.ComputedValues
     )
-    #: Wrong, right and failed cases that are judged by balls.
-    judged = (10, 6, 4)
 
     def __post_init__(self) -> None:
         self.begin()
         self.raised = [r for r in self.session.records if r.finding == "raises"]
         self.possible = self.every()
 
-    # -- what a subject defines ----------------------------------------------------------------------------------------
+    # -- what a definition has -----------------------------------------------------------------------------------------
+    @property
+    @abstractmethod
+    def judged(self) -> tuple[int, int, int]:
+        """The numbers of wrong, right and failed cases that are judged by balls."""
+
     @abstractmethod
     def every(self) -> list[Mistake]:
         """The known mistakes that change something."""
@@ -218,7 +221,7 @@ class Search(ABC):
     def telling(self) -> CaseResult:
         """The small wrong case in which most sizes differ, with finite outputs if there is one, and of those the one
         with most different numbers."""
-        measured = self.session.subject.measured
+        measured = self.session.subject.source.measured
 
         def telling(judged: CaseResult) -> tuple[bool, int, int]:
             numbers = {
@@ -760,7 +763,7 @@ class Search(ABC):
         tried: list[CaseResult] = []
         if not remaining:
             return (), []
-        for case in self.session.subject.unseen(self.session, remaining):
+        for case in self.session.subject.source.unseen(self.session, remaining):
             unexplained = lambda r, m: self.explains(r, m) is False  # noqa: E731
             judged, remaining = self._judge_fresh(case, remaining, unexplained)
             tried.append(judged)
@@ -779,7 +782,7 @@ class Search(ABC):
         # Residues at other sizes refute a mistake without any call.
         remaining = tuple(m for m in mistakes if not self._other_residues(m))
         contradicts = partial(confirming.contradicts, self)
-        for case in session.subject.of_other_sizes(session, mistakes, rng):
+        for case in session.subject.source.of_other_sizes(session, mistakes, rng):
             if session.effort.over:
                 break
             judged, remaining = self._judge_fresh(case, remaining, contradicts)

@@ -75,7 +75,7 @@ def separating(
 ) -> Iterator[tuple[str, Test]]:
     """Yield conditions that hold for all wrong cases and for no right one. With ``answer``, which says whether a case
     shows the fault, limits are found by further calls."""
-    yes, no = ([session.subject.measured(r) for r in of] for of in (wrong, right))
+    yes, no = ([session.subject.source.measured(r) for r in of] for of in (wrong, right))
     thresholds = _yield_length_thresholds(session, yes, no, answer) if answer else ()
     limits = (
         _make_size_condition(name, relation, t)
@@ -172,9 +172,15 @@ def _is_made(
     # All other lengths are small, so that calls are fast.
     wanted = {n: min(usual[n], 3) for n in _LENGTHS if n in usual} | {name: size}
     wrong: bool | None = None
-    for inputs in session.subject.sized(session, wanted, np.random.default_rng((session.seed, 5))):
+    for inputs in session.subject.source.sized(
+        session, wanted, np.random.default_rng((session.seed, 5))
+    ):
         judged = session.run_case(Case("sizes", "", inputs)) if inputs is not None else None
-        if judged is None or judged.outcome.late or session.subject.measured(judged)[name] != size:
+        if (
+            judged is None
+            or judged.outcome.late
+            or session.subject.source.measured(judged)[name] != size
+        ):
             continue
         # A case that shows neither decides by its finding alone, if no other case does.
         if (result := answer(judged)) is not None:
@@ -185,7 +191,7 @@ def _is_made(
 
 def only_where(session: Session, mistake: Mistake, words: str, test: Test) -> Mistake:
     """Return the same mistake, made only where the condition holds."""
-    where = Where(words, lambda judged: test(session.subject.measured(judged)))
+    where = Where(words, lambda judged: test(session.subject.source.measured(judged)))
     return replace(mistake, cause=f"{mistake.cause}, where {words}", where=where)
 
 

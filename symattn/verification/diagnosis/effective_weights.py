@@ -283,7 +283,9 @@ def mistakes(
     spec = session.subject.attention
     if spec is None or not spec.is_softmax or spec.dropout or session.maker.tokens:
         return
-    sizes = [(s["n_q"], s["n_k"]) for r in wrong if "n_q" in (s := session.subject.measured(r))]
+    sizes = [
+        (s["n_q"], s["n_k"]) for r in wrong if "n_q" in (s := session.subject.source.measured(r))
+    ]
     keys = other_keys(partial(_read_counts_from_call, session), sizes, session.maker.square)
     if (keys is not None and depends_on_length(keys)) != of_lengths:
         return
@@ -312,7 +314,7 @@ def _yield_forbidden_score_numbers(
     session: Session, judged: CaseResult
 ) -> Iterator[tuple[float, float]]:
     """Yield the numbers that replace forbidden scores, and their differences from the scores."""
-    arrays = session.subject.arrays_of_attention(judged.case.inputs)
+    arrays = session.subject.source.arrays_of_attention(judged.case.inputs)
     v = None if arrays is None else arrays.get("v")
     if arrays is None or v is None:
         return
@@ -363,7 +365,7 @@ def _weights_of(
 ) -> tuple[At, np.ndarray, Any, np.ndarray] | None:
     """Return the function's weights, the scores before any is forbidden, and which are allowed."""
     parts = ({**inputs, "v": block} for block in _split_values_by_width(session, inputs["v"]))
-    outputs = [session.subject.attended(session, part) for part in parts]
+    outputs = [session.subject.source.attended(session, part) for part in parts]
     spec = canonical(session.attention)
     try:
         values = trace(

@@ -205,8 +205,8 @@ def _reduce_to_smallest_case(
         if session.effort.over:
             return False
         try:
-            whole = subject.completed(session, inputs)
-            if not subject.fits(session, whole):
+            whole = subject.source.completed(session, inputs)
+            if not subject.source.fits(session, whole):
                 return False
             case_result = session.run_case(
                 Case(judged.case.group, judged.case.name, whole, judged.case.memory)
@@ -221,7 +221,7 @@ def _reduce_to_smallest_case(
             best[0] = case_result
         return alike
 
-    axes = subject.axes(judged.case.inputs)
+    axes = subject.source.axes(judged.case.inputs)
     reduce(dict(judged.case.inputs), fails, axes, session.domain, subject.trials)
     smallest = session.judge_by_all_ways(best[0])
     return session.judge_by_all_ways(judged) if smallest.finding is None else smallest
@@ -379,7 +379,7 @@ def earlier_used(session: Session) -> Fault | None:
     idle = [
         {n: np.zeros_like(a) if n in zeroed else a for n, a in r.case.inputs.items()} for r in later
     ]
-    idle = [session.subject.completed(session, inputs) for inputs in idle]
+    idle = [session.subject.source.completed(session, inputs) for inputs in idle]
     if any(
         session.run_case(Case("earlier calls", "", inputs)).finding is not None for inputs in idle
     ):
@@ -405,7 +405,7 @@ def _yield_earlier_call_rounds(session: Session) -> Iterator[tuple[CaseResult, l
         order = (few, many, few) if number % 2 else (many, few, many)
         input_sets = (session.maker.make(Sizes(n, n_k, 4, 3), entries, rng) for n_k in order)
         cases = [
-            session.subject.case_of_attention(session, "earlier calls", "", inputs, rng)
+            session.subject.source.case_of_attention(session, "earlier calls", "", inputs, rng)
             for inputs in input_sets
         ]
         # The generator is lazy, so that calls happen in this order.

@@ -28,7 +28,7 @@ def ignored(session: Session) -> tuple[str, str]:
     names: list[str] | None = None
     # A round of its own, which no search uses.
     rng = np.random.default_rng((session.seed, HELD_OUT_SEED, 0))
-    for case in islice(session.subject.of_other_sizes(session, (), rng), _CALLS):
+    for case in islice(session.subject.source.of_other_sizes(session, (), rng), _CALLS):
         before = session.run_case(case)
         if before.outcome.output is None or session.effort.over:
             return "", ""
@@ -36,7 +36,7 @@ def ignored(session: Session) -> tuple[str, str]:
         if not any(part.got is not None and np.isfinite(part.got).any() for part in before.parts):
             return "", ""
         # An input is ignored only if it is at every size.
-        free = session.subject.free(case.inputs)
+        free = session.subject.source.free(case.inputs)
         names = [n for n in (free if names is None else names) if _is_ignored(session, before, n)]
         if not names:
             return "", ""
@@ -56,7 +56,7 @@ def _is_ignored(session: Session, before: CaseResult, name: str) -> bool:
     inputs = dict(before.case.inputs)
     outputs = len(before.parts)
     for other in _yield_substitute_arrays(inputs[name]):
-        changed = session.subject.completed(session, {**inputs, name: other})
+        changed = session.subject.source.completed(session, {**inputs, name: other})
         after = session.run_case(replace(before.case, inputs=changed))
         if not same_bits(before.outcome, after.outcome, outputs):
             return False
@@ -73,10 +73,10 @@ def _is_ignored_at(session: Session, before: CaseResult, name: str, factor: floa
     most = float(held.largest)
     scaled = {
         n: held.rounded(np.clip(inputs[n] * factor, -most, most))
-        for n in session.subject.free(inputs)
+        for n in session.subject.source.free(inputs)
     }
     one, other = (
-        session.subject.completed(session, {**inputs, **scaled, name: sign * scaled[name]})
+        session.subject.source.completed(session, {**inputs, **scaled, name: sign * scaled[name]})
         for sign in (1, -1)
     )
     first, second = (session.call(replace(before.case, inputs=made)) for made in (one, other))

@@ -74,10 +74,12 @@ def _bracket_skipping_distance(session: Session) -> tuple[float, float]:
     """
     records = [r for r in session.records if r.case.group == GROUP and r.ratios is not None]
     wrong = [r for r in records if r.finding is not None]
-    lengths = {session.subject.measured(r)["n_k"] for r in wrong}
+    lengths = {session.subject.source.measured(r)["n_k"] for r in wrong}
     # Fewer keys may all lie in one tile, where none is skipped.
     right = (
-        r for r in records if r.finding is None and session.subject.measured(r)["n_k"] in lengths
+        r
+        for r in records
+        if r.finding is None and session.subject.source.measured(r)["n_k"] in lengths
     )
     far = partial(_largest_score_distance, session)
     lost = min(map(far, wrong), default=0.0)

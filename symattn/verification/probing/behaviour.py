@@ -162,7 +162,7 @@ def _find_inputs_leaking_nan(
 ) -> dict[str, Array] | None:
     """Return the inputs with NaN in a hidden key or value if the output of a query that it is hidden from shows it."""
     rng = np.random.default_rng((session.seed, 23))
-    case = session.subject.case_of_attention(session, GROUP, "", inputs, rng)
+    case = session.subject.source.case_of_attention(session, GROUP, "", inputs, rng)
     right = None if case is None else session.run_case(case)
     scores = None if right is None or right.finding else session.subject.final_scores(right)
     if scores is None:
@@ -178,7 +178,7 @@ def _find_inputs_leaking_nan(
         for name in names:
             poisoned = inputs[name].copy()
             poisoned[..., key, :] = np.nan
-            output = session.subject.attended(session, {**inputs, name: poisoned})
+            output = session.subject.source.attended(session, {**inputs, name: poisoned})
             if output is not None and not np.isfinite(output[..., ~open_[:, key], :]).all():
                 return {**inputs, name: poisoned}
     return None
@@ -187,7 +187,7 @@ def _find_inputs_leaking_nan(
 def _find_weightless_inputs_leaking_nan(session: Session) -> dict[str, Array] | None:
     """Return inputs with NaN in numbers of the weight 0 if an output shows it that is finite with zeros there."""
     rng = np.random.default_rng((session.seed, 24))
-    for zeros, undefined in session.subject.weightless(session, rng):
+    for zeros, undefined in session.subject.source.weightless(session, rng):
         right, outputs = (_call_for_outputs(session, inputs) for inputs in (zeros, undefined))
         # What is wrong with zeros is judged by itself.
         for finite, got in zip(right, outputs, strict=False):

@@ -61,5 +61,5 @@ def take(session: Session, case: Case) -> None:
 def reservations(session: Session) -> Iterator[str]:
     """Yield a reservation on errors where a document has no tokens."""
     for judged in session.on_empty[:1]:
-        sizes = equal_sizes(session.subject.sizes(judged))
+        sizes = equal_sizes(session.subject.source.sizes(judged))
         yield f"Documents of no tokens are left out, since they raise an error: {judged.outcome.error} ({sizes})."

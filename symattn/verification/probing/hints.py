@@ -41,7 +41,7 @@ def residues(session: Session) -> IdentityResult | None:
     if make is None or session.over:
         return None
     seconds = float(round(max(min(_SECONDS, session.effort.left), 1.0)))
-    result: IdentityResult | None = make(session.subject.spec_on_residues, seconds, session.domain)
+    result: IdentityResult | None = make(session.subject.flow, seconds, session.domain)
     return result
 
 

@@ -95,7 +95,7 @@ def _are_cases_excluded(promises: Sequence[_Promise], cases: Iterable[Sized]) ->
 
 def _list_case_sizes(session: Session, cases: Iterable[CaseResult]) -> list[Sized]:
     """Return the different sizes and memory layouts of cases."""
-    result = {(tuple(session.subject.sizes(r).items()), r.case.memory) for r in cases}
+    result = {(tuple(session.subject.source.sizes(r).items()), r.case.memory) for r in cases}
     return [(dict(sizes), memory) for sizes, memory in sorted(result)]
 
 
@@ -259,7 +259,7 @@ def misfits(session: Session, judged: CaseResult) -> bool:
     if error is None or "w_v" not in judged.case.inputs or error.type not in MISFITS:
         return False
     square = _make_promise(session.promised, "square_weights", True)
-    return not square.holds((session.subject.sizes(judged), judged.case.memory))
+    return not square.holds((session.subject.source.sizes(judged), judged.case.memory))
 
 
 def only_width(session: Session) -> Domain | None:
@@ -279,13 +279,15 @@ def only_width(session: Session) -> Domain | None:
         taken = []
         for domain in narrow if len(narrow) > 1 else ():
             trial = replace(session, domain=domain)
-            cases = (case for case in session.subject.drawn(trial, _TRIALS) if trial.admits(case))
+            cases = (
+                case for case in session.subject.source.drawn(trial, _TRIALS) if trial.admits(case)
+            )
             if all(trial.call(case).error is None for case in cases):
                 taken.append(domain)
         if taken:
             # Calls of another width that did not fail in this way contradict a single width.
             alone = len(taken) == 1 and all(
-                taken[0].admits(session.subject.sizes(r)) for r in others
+                taken[0].admits(session.subject.source.sizes(r)) for r in others
             )
             return taken[0] if alone else None
     return None
@@ -299,7 +301,7 @@ def only_same_widths(session: Session) -> bool:
     """
     wrong, right = set(), 0
     for r in session.records:
-        sizes = session.subject.sizes(r)
+        sizes = session.subject.source.sizes(r)
         same = sizes.get("d_k") == sizes.get("d_v")
         # A wrong case of equal widths, or without ``w_v``, has another cause.
         if r.finding is not None:
@@ -323,7 +325,7 @@ def notes(session: Session) -> Iterator[str]:
     )
     lies = "" if smallest.case.memory == "contiguous" else f", {smallest.case.name}"
     calls = f"{len(session.refused)} call{'s' * (len(session.refused) > 1)}"
-    such = f"({calls}), such as {equal_sizes(session.subject.sizes(smallest))}{lies}: {smallest.outcome.error}"
+    such = f"({calls}), such as {equal_sizes(session.subject.source.sizes(smallest))}{lies}: {smallest.outcome.error}"
     if session.records:
         yield (
             f"It refuses some inputs {such}; {why}; only accepted inputs were judged: {session.subject.words(session)}."

@@ -16,7 +16,7 @@ from symattn.models.comparing.comparison import DifferingEntry, JointRun, togeth
 from symattn.programs.target import target
 from symattn.programs.verifying import requested
 from symattn.verification import engine
-from symattn.verification.attention import OfAttention
+from symattn.verification.definitions import attention_output
 from symattn.verification.report import Counterexample, Fault
 from symattn_cli.main import main
 from tests.models.comparing import programs
@@ -25,7 +25,9 @@ from tests.models.comparing import programs
 def session(function: Callable[..., Any], examples: int = 4) -> engine.Session:
     spec, precision = Attention(), Precision.of("float32")
     runner = target(function, requested(spec, dtype="float32", layout="nd", framework="numpy"))
-    return engine.Session(runner, OfAttention(spec), precision, Domain(), 7, examples=examples, budget=60.0)
+    return engine.Session(
+        runner, attention_output.subject(spec), precision, Domain(), 7, examples=examples, budget=60.0
+    )
 
 
 def held(first: Callable[..., Any], second: Callable[..., Any], *faults: Fault) -> JointRun:

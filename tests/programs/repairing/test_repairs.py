@@ -440,7 +440,7 @@ def test_only_edits_that_are_right_at_all_sizes_are_accepted(
     wrong = loaded(tmp_path, PLAIN.replace("q @ k.T", "q @ k.T * 2"), "wrong")
     with how.opened(wrong, spec) as runner:
         session = how.session(runner, spec, how.examples, how.budget)
-        for name, group in list(session.subject.first().items())[:1]:
+        for name, group in list(session.subject.source.first().items())[:1]:
             engine._try_group(session, name, group, np.random.default_rng(0))
         answer = examine(session, runner.version(loaded(tmp_path, text, "edited")))  # type: ignore[attr-defined]
     assert (answer.grade is not None) == accepted, answer

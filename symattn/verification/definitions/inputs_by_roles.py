@@ -1,34 +1,28 @@
-"""``Attention`` as a subject: probes of its steps, residues, behaviour, and its mistakes.
+"""Inputs of an attention by the roles of arrays in its flow of steps, as a function takes them.
 
-It stands beside ``Definition``, since an attention is a flow of named steps and other definitions are a few functions
-of their arrays. One run of the steps gives a bound on every way of computing the output, which a definition with that
-output shares (``definitions.output_run``); its other outputs have a bound for each way. Inputs are made by what arrays
-are in the flow, with heads, projections and further axes in front, where a definition draws them by the letters of its
-axes. Each step has a power, a scale that can be read off, and bits of its own. What both need is in ``Subject`` and the
-engine, and stands there once: groups of probes, judging, the search for causes and its order.
+Probes are made for queries, keys, values, masks and projections, with heads and further axes in front. A function's
+behaviour is tried as well: repeated calls, other layouts in memory, and leading axes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf, prod
-from typing import TYPE_CHECKING, Any
+from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from symattn.arrays.formats import HALF
-from symattn.arrays.precision import Precision
 from symattn.attention.inputs import TOKENS, shape
 from symattn.attention.spec import Attention
 from symattn.bounds import plain_bound
 from symattn.bounds.called_target import Inputs
-from symattn.bounds.case_result import Case, CaseResult, Expected
+from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.inputs import Maker, Sizes, sizes_of
-from symattn.bounds.judge import Legal, in_floats, of_attention, traced
-from symattn.bounds.reference import float64_outputs
-from symattn.document import codec, errors
+from symattn.bounds.judge import traced
+from symattn.document import errors
 from symattn.verification import power, reduce
+from symattn.verification.input_source import Array, Cases, InputSource, Random
 from symattn.verification.probing import (
     behaviour,
     empty_documents,
@@ -44,12 +38,9 @@ from symattn.verification.probing.probes import (
     search,
     small,
 )
-from symattn.verification.report import SmallestSeen, StepPower
-from symattn.verification.subject import Array, Cases, Random, Subject
 
 if TYPE_CHECKING:
     from symattn.bounds.mistake import Mistake
-    from symattn.verification.diagnosis.causes import Search
     from symattn.verification.engine import Session
 
 
@@ -88,17 +79,16 @@ _HELD_OUT_BY_BALLS = (
 
 
 @dataclass(frozen=True)
-class OfAttention(Subject):
-    """The attention of a specification."""
+class InputsByRoles(InputSource):
+    """The inputs of an attention."""
 
     spec: Attention
-    outputs = ("output",)
-    step = "weights"
-    what = "the specification"
     random = "accuracy"
-    misshapen = "call"
-    returns_attended = True
-    meant = frozenset({"worked", "scale", "structure", "mask", "windows", "long"})
+
+    @property
+    def has_attention(self) -> bool:
+        """See ``InputSource``."""
+        return True
 
     # -- inputs --------------------------------------------------------------------------------------------------------
     def first(self) -> Mapping[str, Cases]:
@@ -137,21 +127,6 @@ class OfAttention(Subject):
                 session.take(case)
             _try_leading_axes(session, rng)
 
-    @property
-    def attention(self) -> Attention:
-        """The specification."""
-        return self.spec
-
-    @property
-    def spec_on_residues(self) -> Attention:
-        """The specification."""
-        return self.spec
-
-    @property
-    def described(self) -> Attention:
-        """The specification."""
-        return self.spec
-
     def case_of_attention(
         self, session: Session, group: str, title: str, made: Mapping[str, Array], rng: Random
     ) -> Case:
@@ -165,12 +140,6 @@ class OfAttention(Subject):
     def arrays_of_attention(self, inputs: Inputs) -> dict[str, Array]:
         """Return the inputs."""
         return dict(inputs)
-
-    def final_scores(self, judged: CaseResult) -> Array:
-        """Return the scores by which the case was judged."""
-        run = traced(judged).run
-        scores = np.asarray(run.final_scores.midpoints(), dtype=np.float64)
-        return np.where(run.allowed, scores, -np.inf)
 
     def maker(self, session: Session) -> Maker:
         """Return the maker of inputs of the specification, as the function takes them."""
@@ -274,29 +243,6 @@ class OfAttention(Subject):
             "batch": prod(int(n) for n in (axes[:-1] if self.spec.heads > 1 else axes)),
         }
 
-    # -- outputs -------------------------------------------------------------------------------------------------------
-    def legal(self, precision: Precision, inputs: Inputs) -> Legal:
-        """Return the legal outputs; see ``bounds.judge``."""
-        return of_attention(self.spec, precision, inputs)
-
-    def screened(self, precision: Precision, inputs: Inputs) -> Sequence[Expected] | None:
-        """See ``Subject``; half precision is bounded instead, as its roundings hide more than the bound."""
-        if precision.input.name in HALF:
-            return None
-        near = float64_outputs(self.right, inputs)[0]
-        return [in_floats(self.spec, inputs, precision, near)]
-
-    def right(self, arrays: Mapping[str, Any]) -> Sequence[Any]:
-        """Return the output of the specification."""
-        return (self.spec(**arrays),)
-
-    # -- causes --------------------------------------------------------------------------------------------------------
-    def search(self, session: Session, wrong: list[CaseResult], right: list[CaseResult]) -> Search:
-        """Return a search among the mistakes of ``rules``."""
-        from symattn.verification.diagnosis.attention import InAttention
-
-        return InAttention(session, wrong, right)
-
     def axes(self, inputs: Inputs) -> reduce.Axes:
         """Return the letters of the axes; with those of batches, for q, k, v and masks of each item."""
         names = {
@@ -318,85 +264,36 @@ class OfAttention(Subject):
         heads = self.spec.counts
         return reduce.Axes(result, heads, frozenset(heads), first=("n_q", "n_k", "d_v"))
 
-    def coarse(self, session: Session, narrow: str) -> tuple[str, str]:
-        """See ``diagnosis.coarser``."""
-        from symattn.verification.diagnosis.coarser import side
-
-        return side(session, narrow)
-
-    def blamed(
-        self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]
-    ) -> tuple[str, str]:
-        """See ``diagnosis.blaming``."""
-        from symattn.verification.diagnosis.blaming import blamed
-
-        return blamed(session, smallest, records)
-
-    def form(self, session: Session, wrong: Sequence[CaseResult]) -> tuple[str, str]:
-        """See ``diagnosis.coarser``."""
-        from symattn.verification.diagnosis.coarser import form
-
-        return form(self.spec, session.precision, wrong)
-
     def free(self, inputs: Inputs) -> tuple[str, ...]:
         """Tokens, queries, keys and values."""
         return tuple(n for n in TOKENS if n in inputs)
 
-    def look_closer(self, session: Session) -> None:
-        """See ``arithmetic.aims``; only the bits of half precision show its arithmetic."""
-        if session.precision.input.name in HALF or session.power:
-            from symattn.verification.arithmetic.aims import look_closer
-
-            look_closer(session)
-
-    # -- the report ----------------------------------------------------------------------------------------------------
-    def words(self, session: Session) -> str:
-        """Describe the promises of the domain."""
-        return session.domain.words
-
-    def fields(self) -> dict[str, str]:
-        """Return the fields that differ from the defaults."""
-        return codec.changed_fields(self.spec)
-
-    def power(self, session: Session) -> tuple[StepPower, ...]:
-        """Return the power for each step that matters within the domain."""
-        drawn, names = self._promised_inputs(session)
-        right, mutations = power.of_attention(self.spec, names)
-        bits = session.trial
-        return power.powers(
-            right,
-            mutations,
-            drawn,
-            session.tried,
-            lambda m: bits.smallest(m.variant) if bits else inf,
+    def axes_of_outputs(self, judged: Sequence[CaseResult]) -> Mapping[str, int]:
+        """See ``InputSource``: heads are an axis unless they are joined, and items come before it."""
+        joined = any("x" in r.case.inputs for r in judged[:1])
+        has_heads = self.spec.heads > 1 and not joined
+        heads = {"heads": -3} if has_heads else {}
+        # Axes in front of heads, queries and columns count items of a batch.
+        most = max(
+            (part.got.ndim for r in judged for part in r.parts if part.got is not None),
+            default=0,
         )
+        return heads | ({"items": -most} if most > 2 + has_heads else {})
 
-    def smallest_seen(self, session: Session) -> tuple[SmallestSeen, ...]:
-        """See ``Subject``."""
-        drawn, names = self._promised_inputs(session)
-        bits = session.trial
-        by_bits: Callable[[power.Mutation], float] = lambda m: (  # noqa: E731
-            bits.smallest(m.variant) if bits else inf
-        )
-        return power.smallest_seen(self.spec, names, drawn, session.tried, by_bits)
-
-    def _promised_inputs(self, session: Session) -> tuple[list[dict[str, Array]], Iterable[str]]:
-        """Return small and long inputs that the domain promises, and the names of the inputs that were tried."""
+    def drawn_for_power(self, session: Session) -> list[dict[str, Array]]:
+        """See ``InputSource``: small and long inputs that the domain promises."""
         # Some mistakes act on distant keys alone, so that one input is long.
         rng = np.random.default_rng((session.seed, 4))
         most = min(session.domain.max_tokens, 600)
         entries = FAMILIES["normal"](rng)
-        drawn = [
+        return [
             session.maker.make(sizes, entries, rng)
             for sizes in (Sizes(5, 7, 4, 3), Sizes(most, most, 4, 3))
         ]
-        names = {name for inputs, _ in session.tried[:1] for name in inputs}
-        return drawn, names or drawn[0]
 
-    def notes(self, session: Session, faults: bool) -> Iterator[str]:
-        """Yield notes on behaviour and residues."""
+    def notes(self, session: Session) -> Iterator[str]:
+        """See ``InputSource``: on behaviour."""
         yield from behaviour.notes(session)
-        yield from hints.notes(session.identity, faults)
 
     def reservations(self, session: Session) -> Iterator[str]:
         """Yield numbers that stand for −∞ without a try of scores below, long windows, and wrong leading axes."""
