@@ -1,11 +1,16 @@
-"""The rule that moves one round bracket within a statement: ``f(a) + b`` for ``f(a + b)``, ``(a > b) - c``."""
+"""The rules of round brackets in a statement: one of a pair moved, a pair put in, a pair taken away.
+
+``f(a) + b`` for ``f(a + b)``, ``a * (b + c + d)`` for ``a * b + c + d``, ``a - b + c`` for ``a - (b + c)``. In the head
+of a block its condition, or what a loop runs over, is changed.
+"""
 
 from __future__ import annotations
 
 import ast
 import io
 import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import islice
 from keyword import iskeyword
 
 from symattn.programs.repairing.edits import (
@@ -27,49 +32,106 @@ _ENDS = (",", "=", ":", ":=")
 _Token = tokenize.TokenInfo
 
 
-def move_bracket(s: BlockStatement) -> Iterator[tuple[Sequence[Replacement], str, str]]:
+Changes = Iterator[tuple[Sequence[Replacement], str, str]]
+
+
+def move_bracket(s: BlockStatement) -> Changes:
     """The statement with the closing, or the opening, bracket of a pair at another operand."""
-    old = s.text(s.node)
-    if not isinstance(s.node, _SIMPLE) or "\n" in old or len(old) > _LONGEST:
-        return
-    known = {ast.dump(ast.parse(old.strip()))} if _is_code(old) else set()
-    count = 0
-    for new in _texts_with_moved_bracket(old) if known else ():
-        if not _is_code(new):
-            continue
-        tree = ast.dump(ast.parse(new))
+    yield from _statements_in_other_brackets(s, _texts_with_moved_bracket)
+
+
+def put_in_or_take_away_pair(s: BlockStatement) -> Changes:
+    """The statement with another pair of brackets around operands, or without one that groups them."""
+    known = {tree for _, tree in _readings(s, _texts_with_moved_bracket)}
+    yield from _statements_in_other_brackets(s, _texts_with_or_without_pair, known)
+
+
+def _statements_in_other_brackets(
+    s: BlockStatement, texts: Callable[[str], Iterator[str]], known: Collection[str] = ()
+) -> Changes:
+    """Yield the changes of a statement to texts that are code and compute something else than those known."""
+    changed = _part_of_one_line(s)
+    for new, tree in islice(_readings(s, texts), _MOST):
+        if tree not in known and changed is not None:
+            old = s.text(changed)
+            yield [narrowed(s.put(changed, new), old)], *shown_change(old, new)
+
+
+def _readings(
+    s: BlockStatement, texts: Callable[[str], Iterator[str]]
+) -> Iterator[tuple[str, str]]:
+    """Yield texts of a statement that are code, each with its tree, and each tree once."""
+    changed = _part_of_one_line(s)
+    old = s.text(changed) if changed is not None else ""
+    own = _tree_of(old)
+    known = {own}
+    for new in texts(old) if own else ():
+        tree = _tree_of(new)
         # Brackets that change nothing, or as others do, give no edit.
-        if tree in known:
-            continue
-        known.add(tree)
-        yield [narrowed(s.put(s.node, new), old)], *shown_change(old, new)
-        count += 1
-        if count == _MOST:
-            return
+        if tree and tree not in known:
+            known.add(tree)
+            yield new, tree
 
 
-def _is_code(text: str) -> bool:
+def _part_of_one_line(s: BlockStatement) -> ast.AST | None:
+    """Return a simple statement, or the condition or the iterable of a block, if it is short and on one line."""
+    node = s.node
+    if not isinstance(node, _SIMPLE):
+        node = node.iter if isinstance(node, ast.For) else getattr(node, "test", None)
+    if node is None:
+        return None
+    text = s.text(node)
+    return node if "\n" not in text and len(text) <= _LONGEST else None
+
+
+def _tree_of(text: str) -> str:
+    """Return the tree of a text, or an empty text if it is no code."""
     try:
         # Outside of a function a return parses, too.
-        ast.parse(text)
+        return ast.dump(ast.parse(text.strip()))
     except (SyntaxError, ValueError):
-        return False
-    return True
+        return ""
+
+
+def _texts_with_or_without_pair(text: str) -> Iterator[str]:
+    """Yield a text of one line without one of its pairs that group, and with another pair around operands."""
+    tokens = _tokens_of(text)
+    for first, last in _pairs_of_brackets(tokens):
+        if not _is_call(tokens, first):
+            begin, end = tokens[first].start[1], tokens[last].start[1]
+            yield text[:begin] + text[begin + 1 : end] + text[end + 1 :]
+    for first, token in enumerate(tokens):
+        before = tokens[first - 1].string if first else ""
+        # What follows a point, or is called, is no operand by itself.
+        if not _begins_operand(token) or before == "." or _is_call(tokens, first):
+            continue
+        start = token.start[1]
+        ends = [*_columns_on_one_level(tokens, range(first, len(tokens)), _OPENING, ends=True)]
+        for end in ends[1:]:
+            yield f"{text[:start]}({text[start:end]}){text[end:]}"
+
+
+def _is_call(tokens: Sequence[_Token], first: int) -> bool:
+    """Return whether a bracket begins the arguments of a call, or the items of a subscript."""
+    before = tokens[first - 1] if first else None
+    is_after_operand = before is not None and (before.string in _CLOSING or _is_name(before))
+    return tokens[first].string in _OPENING and is_after_operand
+
+
+def _tokens_of(text: str) -> list[_Token]:
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return [t for t in tokens if t.string.strip() != ""]
 
 
 def _texts_with_moved_bracket(text: str) -> Iterator[str]:
     """Yield a text of one line with one of its round brackets moved over operands."""
-    tokens = [
-        t for t in tokenize.generate_tokens(io.StringIO(text).readline) if t.string.strip() != ""
-    ]
+    tokens = _tokens_of(text)
     for first, last in _pairs_of_brackets(tokens):
         begin, end = tokens[first].start[1], tokens[last].start[1]
         for at in _ends_of_operands(tokens, first, last):
             # The bracket goes behind another operand, to the right or to the left.
             yield _with_moved(text, end, at)
-        before = tokens[first - 1] if first else None
-        is_call = before is not None and (before.string in _CLOSING or _is_name(before))
-        for at in () if is_call else _starts_of_operands(tokens, first, last):
+        for at in () if _is_call(tokens, first) else _starts_of_operands(tokens, first, last):
             yield _with_moved(text, begin, at)
 
 
@@ -127,12 +189,28 @@ def _columns_on_one_level(
                 return
         elif depth == 0 and (token.string in _ENDS or iskeyword(token.string)):
             return
-        is_operand = token.type in (tokenize.NAME, tokenize.NUMBER) or token.string in ")]}"
-        begins = token.type in (tokenize.NAME, tokenize.NUMBER) or token.string in "([{"
-        if depth == 0 and (is_operand if ends else begins):
+        if depth == 0 and (_ends_operand(token) if ends else _begins_operand(token)):
             yield token.end[1] if ends else token.start[1]
+
+
+def _begins_operand(token: _Token) -> bool:
+    is_word = token.type in (tokenize.NAME, tokenize.NUMBER) and not iskeyword(token.string)
+    return is_word or token.string in _OPENING
+
+
+def _ends_operand(token: _Token) -> bool:
+    return token.type in (tokenize.NAME, tokenize.NUMBER) or token.string in _CLOSING
 
 
 BLOCK_RULES: tuple[BlockRule, ...] = (
     BlockRule("brackets", 2, move_bracket, likely=True, added=LOOKED_AT, where="arrays", last=True),
+    BlockRule(
+        "brackets",
+        2,
+        put_in_or_take_away_pair,
+        likely=True,
+        added=LOOKED_AT,
+        where="arrays",
+        last=True,
+    ),
 )

@@ -243,12 +243,11 @@ class FunctionPlaces:
             alone |= {target.id for target in targets if isinstance(target, ast.Name)}
         arguments = (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)
         alone |= {argument.arg for argument in arguments}
+        # A sum that is only added to is of no use either: ``x += 1`` and ``x = x + 1`` read it for themselves.
+        by_itself = {id(n) for statement in ast.walk(tree) for n in _reads_by_itself(statement)}
         names = [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
-        read = {n.id for n in names if isinstance(n.ctx, ast.Load)}
-        # ``x += 1`` reads what it changes.
-        changed = {n.target.id for n in ast.walk(tree)
-                   if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)}  # fmt: skip
-        return {name for name in alone - read - changed if not name.startswith("_")}
+        read = {n.id for n in names if isinstance(n.ctx, ast.Load) and id(n) not in by_itself}
+        return {name for name in alone - read if not name.startswith("_")}
 
     def _names_subtracted_in_calls(self) -> dict[str, set[str]]:
         """Return the names that calls of one argument subtract, by the function: ``exp`` of ``x - m``."""
@@ -467,6 +466,8 @@ class BlockStatement:
 LOOKED_AT = "added after wrong programs had been looked at"
 #: The rule that changes a default value which turns a branch on or off.
 SWITCH = "switch"
+#: The rules that put an argument in place of a call with other arguments, and a name of another shape for one.
+UNWRAPPED_FROM_OTHERS, NAME_OF_OTHER_SHAPE = "unwrapped from others", "variable of another shape"
 PARALLEL = "in parallel"  # the rule that makes one change of parallel statements, such as of keys and values
 PARALLEL_TIER = 3
 _MOST_PARALLEL = 400  # such edits of one function
@@ -480,13 +481,32 @@ def expression_rules() -> tuple[EditRule, ...]:
     from symattn.programs.repairing import (
         argument_rules,
         expressions,
+        grafts,
+        index_rules,
         kernel_rules,
         lengths,
         orders,
     )
 
-    of_arrays = *expressions.RULES, *orders.RULES, *lengths.RULES, *argument_rules.RULES
+    modules = (expressions, orders, lengths, argument_rules, index_rules, grafts)
+    of_arrays = [rule for module in modules for rule in module.RULES]
     return (*kernel_rules.LIKELY_RULES, *of_arrays, *kernel_rules.RULES)
+
+
+def block_rules() -> tuple[BlockRule, ...]:
+    """Return the rules that change a statement, or its place."""
+    # Imported late, since the rules need this module.
+    from symattn.programs.repairing import (
+        block_rules,
+        bracket_rules,
+        exchanges,
+        index_rules,
+        kernel_rules,
+        statement_moves,
+    )
+
+    modules = (block_rules, bracket_rules, index_rules, exchanges, statement_moves, kernel_rules)
+    return tuple(rule for module in modules for rule in module.BLOCK_RULES)
 
 
 def enumerate_edits(
@@ -496,9 +516,6 @@ def enumerate_edits(
     tiers: Sequence[int] = TIERS,
 ) -> list[Edit]:
     """Return all edits of the functions, in the order of their text, each text once."""
-    from symattn.programs.repairing import bracket_rules, kernel_rules
-    from symattn.programs.repairing.block_rules import BLOCK_RULES
-
     result: list[Edit] = []
     everywhere = EVERYWHERE_TIER in tiers  # it is made of the edits of tier 1
     parallel = PARALLEL_TIER in tiers  # of those of likely rules
@@ -507,8 +524,7 @@ def enumerate_edits(
         for r in expression_rules()
         if r.tier in tiers or (everywhere and r.tier == 1) or (parallel and r.likely)
     ]
-    of_statements = (*BLOCK_RULES, *bracket_rules.BLOCK_RULES, *kernel_rules.BLOCK_RULES)
-    block_rules = [r for r in of_statements if r.tier in tiers]
+    of_statements = [r for r in block_rules() if r.tier in tiers]
     known_numbers: set[str] = set()  # of the module, which several functions may read
     strides = strides_of_functions(sources) if sources.has_kernels else {}
     for key in sources.editable:
@@ -518,7 +534,7 @@ def enumerate_edits(
         where = ("everywhere", "kernels" if source.is_kernel else "arrays")
         result += _EditsOfFunction(function).enumerate(
             [r for r in rules if r.where in where],
-            [r for r in block_rules if r.where in where],
+            [r for r in of_statements if r.where in where],
             tiers,
         )
         if not source.is_kernel:
@@ -857,6 +873,15 @@ def _name_of_library(source: SourceFunction, library: str) -> str | None:
             if before + alias.name == module:
                 return alias.asname or alias.name
     return None
+
+
+def _reads_by_itself(statement: ast.AST) -> list[ast.Name]:
+    """Return the places where the value of an assignment reads the name that is assigned."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    names = {target.id for target in targets if isinstance(target, ast.Name)}
+    value = getattr(statement, "value", None)
+    nodes = ast.walk(value) if names and value is not None else ()
+    return [n for n in nodes if isinstance(n, ast.Name) and n.id in names]
 
 
 def _is_read(node: ast.AST, parent: ast.AST) -> bool:

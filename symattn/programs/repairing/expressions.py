@@ -8,7 +8,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from symattn.programs.repairing.edits import LOOKED_AT, SWITCH, EditRule, Place
+from symattn.programs.repairing.edits import (
+    LOOKED_AT,
+    NAME_OF_OTHER_SHAPE,
+    SWITCH,
+    UNWRAPPED_FROM_OTHERS,
+    EditRule,
+    Place,
+)
 from symattn.programs.repairing.observing import NUMBERS
 
 #: New expressions, as text or as trees.
@@ -184,12 +191,27 @@ def unwrap(p: Place) -> Changes:
     node = p.node
     if isinstance(node, ast.Call):
         plain = [a for a in node.args[:3] if not isinstance(a, ast.Starred)]
-        yield from [node.func.value] if _is_method(p) else plain  # type: ignore[attr-defined]
+        arguments = [node.func.value] if _is_method(p) else plain  # type: ignore[attr-defined]
+        yield from (a for a in arguments if not _has_other_names(p, a))
     elif isinstance(node, ast.Subscript):
         if p.kind.is_array:
             yield node.value
     elif node.attr in ("T", "mT"):
         yield node.value
+
+
+def unwrap_from_others(p: Place) -> Changes:
+    """One argument in place of a call whose other arguments somebody wrote on purpose: ``a`` for ``max(a, b)``."""
+    if not _is_method(p):
+        plain = [a for a in p.node.args[:3] if not isinstance(a, ast.Starred)]
+        yield from (a for a in plain if _has_other_names(p, a))
+
+
+def _has_other_names(p: Place, argument: ast.expr) -> bool:
+    """Return whether another argument of the call names an array or a number."""
+    others = [a for a in p.node.args if a is not argument]
+    names = [n for a in others for n in ast.walk(a) if isinstance(n, ast.Name)]
+    return not _is_method(p) and any(p.kind_of(n).name in NUMBERS for n in names)
 
 
 def _with_items(items: list[Any], k: int, j: int) -> list[Any]:
@@ -312,15 +334,34 @@ def move_new_axis(p: Place) -> Changes:
 
 
 def change_name(p: Place) -> Changes:
+    names = _exchangeable_names(p)
+    same = [n for n in names if p.is_kernel or len(p.scope[n].shape) == len(p.kind.shape)]
+    yield from p.most_similar([n for n in same if p.is_kernel or _has_fitting_shape(p, n)])
+
+
+def change_name_to_other_shape(p: Place) -> Changes:
+    """A name of an array with other lengths or axes: it often only hides a mistake elsewhere."""
+    same = [*change_name(p)]
+    yield from (n for n in _exchangeable_names(p) if n not in same)
+
+
+def _has_fitting_shape(p: Place, name: str) -> bool:
+    """Return whether an array may have the same shape in another call: axes of length 1 fit to any."""
+    pairs = zip(p.scope[name].shape, p.kind.shape, strict=True)
+    return all(a == b or 1 in (a, b) for a, b in pairs)
+
+
+def _exchangeable_names(p: Place) -> list[str]:
+    """Return the names of the same kind, and of about as many axes."""
     if p.kind.name not in NUMBERS or p.is_called:
-        return
+        return []
     fitting = []
     for name, kind in p.names(*NUMBERS).items():
         alike = kind.name == p.kind.name or {kind.name, p.kind.name} <= {"int", "ints"}
         # A number of axes that differs by more is no slip.
         if alike and abs(len(kind.shape) - len(p.kind.shape)) <= 1:
             fitting.append(name)
-    yield from p.most_similar(fitting)
+    return fitting
 
 
 def change_constant(p: Place) -> Changes:
@@ -678,6 +719,8 @@ RULES: tuple[EditRule, ...] = (
     EditRule("±1", 1, ANY, shift_by_one, likely=True),
     EditRule("negated", 1, ANY, negate, likely=True),
     EditRule("variable", 1, ast.Name, change_name),
+    EditRule(NAME_OF_OTHER_SHAPE, 2, ast.Name, change_name_to_other_shape, where="arrays"),
+    EditRule(UNWRAPPED_FROM_OTHERS, 2, ast.Call, unwrap_from_others),
     EditRule("brackets", 2, ast.BinOp, rebracket),
     EditRule("variable", 2, ANY, replace_by_name),
     EditRule("term", 2, ANY, add_whole_term),

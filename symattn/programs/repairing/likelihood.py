@@ -8,8 +8,9 @@ import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import lru_cache
+from math import inf
 
-from symattn.programs.repairing.edits import Edit
+from symattn.programs.repairing.edits import NAME_OF_OTHER_SHAPE, UNWRAPPED_FROM_OTHERS, Edit
 
 # an operator that is removed with its operand is a smaller edit than one that is exchanged
 _REMOVED = 0.4
@@ -17,21 +18,31 @@ _REMOVED = 0.4
 _TOKENS = re.compile(
     r"\w+\.inf\b|\w+\.shape\[-?\d+\]|\w+\.size\(-?\d+\)|\blen\(\w+\)|\d[\w.]*(?:(?<=[eE])[+-]\d+)?|\w+|\*\*|//|[<>=!]=|\S"
 )
+# a statement moved past several others, and parts exchanged that are no neighbours
+_FURTHER = 1.5
 # a new number counts more than a name: it may be right at the sizes that were tried alone
 _ARBITRARY = 0.5
 #: New numbers that are no arbitrary ones.
 _USUAL_NUMBERS = ("0", "1", "0.5", "0.0", "1.0")
 
 
+#: Rules that put what is there in another order: one slip, however long the text is.
+_SIZES_OF_ORDERS = {"moved": 1.0, "arguments": 1.5, "order": 1.5, "operands": 1.5, "exchanged": 2.0}
+#: By how much edits count more that take away what somebody wrote on purpose, or read an array of another shape.
+_SIZES_ON_TOP = {UNWRAPPED_FROM_OTHERS: 2.0, NAME_OF_OTHER_SHAPE: 2.0}
+
+
 def size_of(edit: Edit) -> float:
     """Return how many tokens an edit changes or adds; one that it only removes counts less.
 
     A change of the same text at several places counts at each of them. A call that stands elsewhere in the function as
-    well is one token: the code says already how it is made.
+    well is one token: the code says already how it is made. Another order of what is there is one slip.
     """
-    if edit.repeats_call:
+    if edit.repeats_call and edit.rule not in _SIZES_ON_TOP:
         return float(edit.times)
-    return edit.times * _size_of_change(edit.old, edit.new)
+    size = _size_of_change(edit.old, edit.new)
+    at_most = _SIZES_OF_ORDERS.get(edit.rule, inf) * (_FURTHER if edit.tier > 1 else 1)
+    return edit.times * (min(size, at_most) + _SIZES_ON_TOP.get(edit.rule, 0.0))
 
 
 # Each edit is sorted by its size several times.
@@ -40,8 +51,9 @@ def _size_of_change(old_text: str, new_text: str) -> float:
     old = _TOKENS.findall(old_text)
     new = _TOKENS.findall(new_text)
     steps = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
-    changed = sum(max(j - i, n - m) for tag, i, j, m, n in steps if tag in ("replace", "insert"))
-    removed = sum(j - i for tag, i, j, *_ in steps if tag == "delete")
+    changed = sum(n - m for tag, _, _, m, n in steps if tag in ("replace", "insert"))
+    # A name in place of a longer expression removes the rest of it.
+    removed = sum(max(j - i - (n - m), 0) for tag, i, j, m, n in steps if tag != "equal")
     added = [word for tag, _, _, n, m in steps if tag in ("replace", "insert") for word in new[n:m]]
     numbers = sum(word[0].isdigit() and word not in _USUAL_NUMBERS for word in added)
     return float(changed + _REMOVED * removed + _ARBITRARY * numbers)

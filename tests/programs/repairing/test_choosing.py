@@ -261,6 +261,28 @@ def test_of_equal_sizes_a_token_is_exchanged_before_a_1_is_added_to_a_sum_and_to
     assert [rarity_of(edit) for edit in (exchanged, of_sum, of_length)] == [0, 1, 2]
 
 
+def test_another_order_of_what_is_there_is_one_slip_however_long_its_text_is() -> None:
+    line = "weights = np.exp(scores - top)"
+    swapped = _edit("moved", "total = weights.sum(-1)", f"{line}; total = weights.sum(-1)")
+    assert size_of(swapped) == size_of(_edit("variable", "a", "b"))
+    # Over several statements is further, and a new line is as long as it is.
+    assert size_of(swapped) < size_of(replace(swapped, tier=2)) < size_of(replace(swapped, rule="factor"))
+
+
+def test_a_name_for_an_expression_is_smaller_than_an_expression_for_a_name() -> None:
+    shorter = _edit("variable", "np.maximum(a, b).sum(-1)", "top")
+    longer = _edit("expression", "top", "np.maximum(a, b).sum(-1)")
+    assert 1 < size_of(shorter) < size_of(longer)
+
+
+def test_what_somebody_wrote_on_purpose_is_taken_away_after_a_factor_is_inserted() -> None:
+    inserted = _edit("factor", "acc", "acc * a")
+    unwrapped = _edit("unwrapped from others", "np.maximum(top, new)", "new")
+    # A call that stands elsewhere as well is no smaller if it comes about by a removal.
+    assert size_of(inserted) < size_of(replace(unwrapped, repeats_call=True)) == size_of(unwrapped)
+    assert size_of(inserted) < size_of(_edit("variable of another shape", "s", "q"))
+
+
 class TrialsOfIdle:
     """Trials in which a small edit of line 1 passes, and a larger one of line 2 that reads an idle name."""
 

@@ -9,13 +9,13 @@ import pytest
 
 from symattn.programs.loading import load
 from symattn.programs.repairing import moves
-from symattn.programs.repairing.block_rules import BLOCK_RULES
 from symattn.programs.repairing.edits import (
     EVERYWHERE,
     EVERYWHERE_TIER,
     PARALLEL,
     PARALLEL_TIER,
     Edit,
+    block_rules,
     enumerate_edits,
     expression_rules,
     narrowed,
@@ -146,6 +146,41 @@ BODIES = [
     ("exponent", 2, "return x * (ids - n)", "return x * abs(ids - n)"),
     ("function", 1, "z = x[0]\n    return y / len(z)", "return y / sum(x[0])"),
     ("assignment", 3, "z = x\n    for i in range(2):\n        w = z + y\n    return z", "return x + 2 * y"),
+    ("unwrapped from others", 2, "return np.maximum(x, y)", "return x"),
+    ("variable of another shape", 2, "z = y[:2]\n    return x + z.max()", "return x + y.max()"),
+    ("brackets", 2, "return x * y + n + half", "return x * (y + n + half)"),
+    ("brackets", 2, "return x - (y - n + half)", "return x - y - n + half"),
+    ("exchanged", 2, "return x * half + y * n", "return x * n + y * half"),
+    ("exchanged", 2, "a, b = x + 1, y * 2\n    a, b = np.cos(a), np.sin(b)\n    return a - b",
+     "return np.sin(y * 2) - np.cos(x + 1)"),
+    ("exchanged", 3, "return np.stack([-x[:, :2], x[:, 2:]])", "return np.stack([-x[:, 2:], x[:, :2]])"),
+    ("exchanged", 3, "return np.exp(x[0]) * x.max() + x[1]", "return np.exp(x[1]) * x.max() + x[0]"),
+    ("moved", 2, "w = x\n    w = w * 2\n    z = w + y\n    z = z * n\n    w = w + 1\n    return z + w",
+     "return (2 * x + 1 + y) * n + 2 * x + 1"),
+    ("moved", 2, "z = 0 * y\n    for i in range(3):\n        z = z + x[i]\n        y = y + z\n    return y",
+     "return y + x[0] + x[1] + x[2]"),
+    ("moved", 2, "for i in range(3):\n        y = y + 1\n        x = x + y\n        y = y * 2\n    return x + y",
+     "return x + 15 * y + 1"),
+    ("slice", 1, "return x[:, 1:] * 2", "return x[:, :-1] * 2"),
+    ("slice", 1, "return x[:-n] * 2", "return x[n:] * 2"),
+    ("slice", 2, "z = np.zeros(4)\n    z[:n] = y[1, n:]\n    return x + z",
+     "z = np.zeros(4)\n    z[n:] = y[1, n:]\n    return x + z"),
+    ("einsum", 2, "return np.einsum('ij,ij->i', x[:, :3], y[:, :3])",
+     "return np.einsum('ij,jj->i', x[:, :3], y[:, :3])"),
+    ("order", 2, "return x[None].transpose(1, 2, 0)", "return x[None].transpose(2, 0, 1)"),
+    ("bound", 2, "return x[:, : one].sum() * y", "return x[:, : n + 1].sum() * y"),
+    ("range", 2, "return x * sum(i for i in range(4))", "return x * sum(i for i in range(n, 4))"),
+    ("range", 2, "for i in range(3):\n        x = x * n + i\n    return x",
+     "for i in reversed(range(3)):\n        x = x * n + i\n    return x"),
+    ("bound", 3, "a, b = 3, 2\n    return x[:, : one].sum() * y", "return x[:, :3].sum() * y"),
+    ("index", 3, "z = y[n:]\n    return x * y.sum()", "return x * y[n:].sum()"),
+    ("factor", 2, "z = x[0]\n    return x @ y[0]", "return x @ x[0]"),
+    ("factor", 2, "z = y[0] * 0\n    for i in range(3):\n        z += y[i]\n    return x @ y[0]",
+     "return x @ y[0] + x @ y.sum(0)"),
+    ("factor", 3, "z = y * (x + 1)\n    return x + z", "return x * (x + 1) + y * (x + 1)"),
+    ("term", 3, "z = y - x * 2\n    return (x + 1) * z", "return (x + 1) * (y - x * 2 + x * 2)"),
+    ("factor", 3, "z = x[:, -1] * 2\n    return y + x[0, 1]", "return (y + x[0, 1]) * np.exp(x[0, 1])"),
+    ("factor", 3, "z = x.sum(1)\n    return y + 1", "return (y + 1) * np.exp(x.sum(1))[:, None]"),
 ]  # fmt: skip
 
 
@@ -195,8 +230,9 @@ def test_a_rule_repairs_a_mistake(tmp_path: Path, rule: str, tier: int, wrong: s
 def test_every_rule_has_a_mistake_that_it_repairs() -> None:
     named = {(rule, tier) for rule, tier, *_ in BODIES}
     of_arrays = [r for r in expression_rules() if r.where != "kernels"]
+    of_statements = [r for r in block_rules() if r.where != "kernels"]
     apart = {(EVERYWHERE, EVERYWHERE_TIER), (moves.NAME, moves.TIER), (f"{PARALLEL}: repeated", PARALLEL_TIER)}
-    assert {*apart, *((r.name, r.tier) for r in (*of_arrays, *BLOCK_RULES))} == named
+    assert {*apart, *((r.name, r.tier) for r in (*of_arrays, *of_statements))} == named
 
 
 def test_a_zero_of_the_module_is_edited(tmp_path: Path) -> None:

@@ -1,0 +1,157 @@
+"""The rules that insert a factor or a term which the code has elsewhere, or makes of a name in its own way.
+
+A factor is one that stands in another product, a function of an item, or an array with one axis fewer as a column; a
+term is one of another sum, or a product with a name that is computed and read nowhere.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from symattn.programs.repairing.edits import LOOKED_AT, EditRule, Place
+from symattn.programs.repairing.observing import Kind
+
+#: New expressions, as text or as trees.
+Changes = Iterator[str | ast.expr]
+_LONGEST = 40  # characters of a factor or a term
+_MOST = 12  # factors and terms of one function
+_PRODUCTS = (ast.Mult, ast.Div)
+_SUMS = (ast.Add, ast.Sub)
+#: Functions of an item that are factors.
+_FUNCTIONS = ("exp", "sqrt")
+
+
+def insert_factor_of_elsewhere(p: Place) -> Changes:
+    """A factor or a divisor that stands in another product of the function."""
+    if _is_whole_product(p):
+        for text in _operands_elsewhere(p, _PRODUCTS):
+            yield f"{p.text} * {text}"
+            yield f"{p.text} / {text}"
+
+
+def insert_term_of_elsewhere(p: Place) -> Changes:
+    """A term that stands in another sum of the function."""
+    if _is_whole_sum(p):
+        for text in _operands_elsewhere(p, _SUMS):
+            yield f"{p.text} + {text}"
+            yield f"{p.text} - {text}"
+
+
+def insert_function_of_item(p: Place) -> Changes:
+    """The exponential or the root of an item, such as of the last one of an array, as a factor or a divisor."""
+    if not _is_whole_product(p) or p.xp is None:
+        return
+    for text, (kind, names) in p.function.expressions.items():
+        is_item = text.endswith("]") and kind.is_real and kind.broadcasts_to(p.kind)
+        if is_item and names <= _known(p):
+            for function in _FUNCTIONS:
+                yield f"{p.text} * {p.xp}.{function}({text})"
+                yield f"{p.text} / {p.xp}.{function}({text})"
+
+
+def insert_column(p: Place) -> Changes:
+    """An array with one axis fewer, or its exponential, as a column: a factor or a divisor of each row."""
+    if not _is_whole_product(p) or p.xp is None or len(p.kind.shape) < 2:
+        return
+    for name, kind in p.names("floats").items():
+        # A column of one row is broadcast as it is.
+        if kind.shape == p.kind.shape[:-1] and kind.shape[-1] > 1:
+            for text in (name, f"{p.xp}.exp({name})"):
+                yield f"{p.text} * {text}[..., None]"
+                yield f"{p.text} / {text}[..., None]"
+
+
+def read_idle_name_in_product(p: Place) -> Changes:
+    """A product of a name that nothing reads with another one, as a term or in place of an expression."""
+    if (
+        p.kind.name != "floats"
+        or p.is_called
+        or not p.function.idle
+        or isinstance(p.node, ast.Constant)
+    ):
+        return
+    for idle in sorted(p.function.idle & p.scope.keys()):
+        for text in _products_with(p, idle):
+            yield text
+            if _is_whole_sum(p):
+                yield f"{p.text} + {text}"
+                yield f"{p.text} - {text}"
+
+
+def _products_with(p: Place, idle: str) -> Iterator[str]:
+    """Yield the products of a name with other ones that have the shape of a place."""
+    own = p.scope[idle]
+    for name, kind in p.names("floats").items():
+        if name == idle or not own.is_real:
+            continue
+        if _shape_of_product(kind, own) == p.kind.shape:
+            yield f"{name} @ {idle}"
+        if _shape_of_product(own, kind) == p.kind.shape:
+            yield f"{idle} @ {name}"
+        if own.broadcasts_to(kind) and kind.shape == p.kind.shape:
+            yield f"{name} * {idle}"
+
+
+def _shape_of_product(one: Kind, other: Kind) -> tuple[int, ...] | None:
+    """Return the shape of a product of matrices or vectors without further axes, or None."""
+    a, b = one.shape, other.shape
+    if not (1 <= len(a) <= 2 and 1 <= len(b) <= 2) or a[-1] != b[0]:
+        return None
+    return (*a[:-1], *b[1:])
+
+
+def _known(p: Place) -> set[str]:
+    return p.scope.keys() | p.function.free_names
+
+
+def _is_whole_product(p: Place) -> bool:
+    """Return whether a factor at a place is not the same as one of the product around it."""
+    return _is_array_to_change(p) and not p.in_product
+
+
+def _is_whole_sum(p: Place) -> bool:
+    """Return whether a term at a place is not the same as one of the sum around it."""
+    is_term = isinstance(p.parent, ast.BinOp) and isinstance(p.parent.op, _SUMS)
+    return _is_array_to_change(p) and not is_term
+
+
+def _is_array_to_change(p: Place) -> bool:
+    return p.kind.is_real and not isinstance(p.node, ast.Constant) and not p.is_called
+
+
+def _operands_elsewhere(p: Place, operators: tuple[type[ast.operator], ...]) -> list[str]:
+    """Return the operands of other operations that may be one here; names and constants have rules of their own."""
+    texts: dict[str, None] = {}
+    for node in ast.walk(p.function.source.tree):
+        if not isinstance(node, ast.BinOp) or not isinstance(node.op, operators):
+            continue
+        for operand in (node.left, node.right):
+            kind = p.kind_of(operand)
+            is_plain = isinstance(operand, ast.Name | ast.Constant)
+            if is_plain or kind.name not in ("float", "floats") or not kind.broadcasts_to(p.kind):
+                continue
+            text = ast.unparse(operand)
+            names = {n.id for n in ast.walk(operand) if isinstance(n, ast.Name)}
+            if len(text) <= _LONGEST and names <= _known(p) and operand is not p.node:
+                texts[f"({text})"] = None
+    return list(texts)[:_MOST]
+
+
+#: For rules that look at the kind of an expression, not at its form.
+ANY = ast.expr
+RULES: tuple[EditRule, ...] = (
+    EditRule(
+        "factor",
+        2,
+        ANY,
+        read_idle_name_in_product,
+        likely=True,
+        added=LOOKED_AT,
+        where="arrays",
+    ),
+    EditRule("factor", 3, ANY, insert_factor_of_elsewhere, added=LOOKED_AT, where="arrays"),
+    EditRule("term", 3, ANY, insert_term_of_elsewhere, added=LOOKED_AT, where="arrays"),
+    EditRule("factor", 3, ANY, insert_function_of_item, added=LOOKED_AT, where="arrays"),
+    EditRule("factor", 3, ANY, insert_column, added=LOOKED_AT, where="arrays"),
+)
