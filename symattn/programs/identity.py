@@ -214,8 +214,8 @@ def tried_apart(
                     return
 
     try:
-        results: list[IdentityResult] = apart(tests, seconds) if copied else list(tests())
-    except NotDone as error:
+        results = _list_results_of_copy(program, tests, seconds) if copied else list(tests())
+    except (NotDone, InputError) as error:
         return _not_tried(str(error))
     # A GPU's state does not survive the copy, so the test runs again in this process.
     if copied and _OF_GPU in results[-1].reason:
@@ -224,6 +224,25 @@ def tried_apart(
     agreeing = sum(result.agrees is True for result in results)
     late = f"it did not end within {seconds:g} s" if agreeing < planned else ""
     return join_stages(results, planned, late)
+
+
+def _list_results_of_copy(
+    program: Target, tests: Callable[[], Iterator[IdentityResult]], seconds: float
+) -> list[IdentityResult]:
+    """Return the results of tests in a copy of this process, in a second one if the first lacked what can be loaded.
+
+    Raises ``NotDone`` if there are none, ``InputError`` if loading fails.
+    """
+    failure = None
+    try:
+        results: list[IdentityResult] = apart(tests, seconds)
+    except NotDone as error:
+        failure = error
+    if program.kinds.load():
+        return apart(tests, seconds)
+    if failure is not None:
+        raise failure
+    return results
 
 
 def _not_tried(reason: str) -> IdentityResult:

@@ -26,6 +26,7 @@ from symattn.bounds.inputs import Sizes
 from symattn.document.errors import InputError, Refused, SymattnError
 from symattn.programs.frameworks import INTERPRETER, Tensor, import_torch
 from symattn.programs.graphs import torch_reader
+from symattn.programs.graphs.torch_recorder import PLACED
 from symattn.programs.graphs.torch_table import RULES
 from symattn.programs.graphs.values import Context, Value, lighter
 from symattn.programs.names import Function
@@ -284,6 +285,11 @@ class _Run:
         from torch.utils._python_dispatch import TorchDispatchMode
 
         class Dispatch(TorchDispatchMode):  # type: ignore[misc]
+            @classmethod
+            def _should_skip_dynamo(cls) -> bool:
+                # Else the package of torch.compile is loaded, to be left out by that.
+                return False
+
             def __torch_dispatch__(
                 _, operator: Any, types: object, places: Any = (), keywords: Any = None
             ) -> Value:
@@ -341,9 +347,7 @@ class _Run:
         if rule is None or not all(isinstance(x, self._torch.Tensor) for x in made):
             raise InputError("this operator of torch is not read, of computed numbers")
         options = {
-            key: self._convert_torch_operand(x)
-            for key, x in keywords.items()
-            if key not in torch_reader.PLACED
+            key: self._convert_torch_operand(x) for key, x in keywords.items() if key not in PLACED
         }
         value = rule(self._context, *map(self._convert_torch_operand, places), **options)
         for tensor, x in zip(

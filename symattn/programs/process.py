@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
+import mmap
 import os
 import pickle
 import queue
@@ -212,6 +213,26 @@ def receive(
 
 class NotDone(Exception):
     """Raised if a task has no result: no copy could be made, the task timed out, or it ended the process."""
+
+
+class SharedMark:
+    """A mark that copies of this process can set, and that this process then sees."""
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, 1)  # shared with copies
+        self._process = os.getpid()
+
+    def set(self) -> bool:
+        """Set the mark if this is a copy; return whether it is."""
+        is_copy = os.getpid() != self._process
+        if is_copy:
+            self._memory[0] = 1
+        return is_copy
+
+    def take(self) -> bool:
+        """Return whether the mark is set, and remove it."""
+        is_set, self._memory[0] = bool(self._memory[0]), 0
+        return is_set
 
 
 def apart(task: Callable[[], Iterable[object]], seconds: float) -> list[Any]:

@@ -1,8 +1,8 @@
 """``Program``: anything that can be called with the inputs of a specification; and the languages of programs.
 
 A program that is an object of its language, such as an ONNX model or a jaxpr, is read into a ``Graph``, which runs on
-every kind of array. The code of a NumPy function runs as it is, that of torch by its exported graph, and that of JAX by
-its jaxpr. A new language is one file with a ``Dialect``, and a row here.
+every kind of array. The code of a NumPy function runs as it is, that of torch by the operators that it calls, or by its
+exported graph, and that of JAX by its jaxpr. A new language is one file with a ``Dialect``, and a row here.
 """
 
 from __future__ import annotations
@@ -82,12 +82,14 @@ def read(source: object) -> Graph:
 class OnKinds(NamedTuple):
     """A function on every kind of array: ``make`` returns it for one; ``copied``: it runs in a copied process, too.
 
-    ``further`` returns sizes at which a run at the usual ones shows that it should be tried as well.
+    ``further`` returns sizes at which a run at the usual ones shows that it should be tried as well. ``load`` loads
+    what a run in a copy of this process has asked for, and returns whether it asked for anything.
     """
 
     make: Callable[[Function, type[Planes]], Function]
     copied: bool = True
     further: Callable[[], Sequence[Sizes]] = tuple
+    load: Callable[[], bool] = lambda: False
 
 
 def on_kinds(function: Function, how: Convention) -> OnKinds:
@@ -112,8 +114,17 @@ def on_kinds(function: Function, how: Convention) -> OnKinds:
             of_kernels = kernels.Kernels(how.dtype)
             return OnKinds(of_kernels.make, further=of_kernels.further)
         from symattn.programs.graphs import torch_reader
+        from symattn.programs.process import SharedMark
 
-        return OnKinds(torch_reader.on_kinds(how.dtype))
+        is_export_needed = SharedMark()
+
+        def load() -> bool:
+            if not is_export_needed.take():
+                return False
+            torch_reader.warm()
+            return True
+
+        return OnKinds(torch_reader.on_kinds(how.dtype, is_export_needed.set), load=load)
     from symattn.programs.substitute import substitute
 
     return OnKinds(substitute)

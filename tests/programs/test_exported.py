@@ -219,7 +219,7 @@ def test_where_nothing_can_be_exported_floats_judge_alone(monkeypatch: pytest.Mo
         raise InputError("torch cannot export")
 
     monkeypatch.setattr(torch_reader, "warm", broken)
-    report = verify(by_steps, framework="torch", examples=0)
+    report = verify(in_place, framework="torch", examples=0)
     assert report.verdict.value == "no fault"
     assert any("torch cannot export" in note for note in report.notes)
 

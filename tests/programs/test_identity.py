@@ -442,7 +442,7 @@ def test_a_later_stage_that_cannot_be_computed_is_no_lack_of_time(
 ) -> None:
     longer = (Sizes(66, 131, 4, 3, 6),)
     runner = target(lambda q, k, v: v, Request(dtype="float32", framework="numpy"))
-    monkeypatch.setattr(runner, "kinds", types.SimpleNamespace(copied=copied, further=tuple), raising=False)
+    monkeypatch.setattr(runner, "kinds", types.SimpleNamespace(copied=copied, further=tuple, load=bool), raising=False)
 
     def test(sizes: Any) -> IdentityResult:
         if sizes is longer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -11,12 +12,20 @@ import numpy as np
 
 from symattn.arrays.planes import Planes
 from symattn.arrays.residues.degree import UNKNOWN
-from symattn.document.errors import InputError
+from symattn.arrays.residues.primes import NoRoot
+from symattn.document.errors import InputError, SymattnError
 from symattn.programs.frameworks import import_torch
 from symattn.programs.graphs import running
 from symattn.programs.graphs.running import Graph, GraphArray, GraphNode, Ref, unknown
+from symattn.programs.graphs.torch_recorder import (
+    COMPILER,
+    PLACED,
+    operand_of,
+    record,
+    values_of,
+)
 from symattn.programs.graphs.torch_table import RULES, TORCH
-from symattn.programs.graphs.values import Value, as_int64, type_name
+from symattn.programs.graphs.values import Value, type_name
 from symattn.programs.names import Function
 from symattn.programs.refusing import one_line
 
@@ -32,33 +41,35 @@ _LEFT_OUT = (
     "sym_constrain_range",
     "sym_constrain_range_for_size",
 )
-#: Types of torch as types of values; all formats of floats are one type.
-_TYPES = {
-    "bool": "bool",
-    "int64": "int",
-    "int32": "int",
-    "int16": "int",
-    "int8": "int",
-    "uint8": "int",
-}
-_TYPES |= dict.fromkeys(("float64", "float32", "float16", "bfloat16"), "float")
 #: Torch's own attention, whose code residues do not see, so that they give no bound for a function that calls it.
 _DOCUMENTED = "aten.scaled_dot_product_attention"
-#: Options for where a tensor is stored, not what it is.
-PLACED = ("device", "layout", "pin_memory", "memory_format")
+#: The module whose import takes seconds, and which nothing but an export loads.
+_EXPORTER = "torch.export._trace"
 
 
-def on_kinds(dtype: str) -> Callable[[Function, type[Planes]], Function]:
+def on_kinds(
+    dtype: str, ask_to_load: Callable[[], bool] = lambda: False
+) -> Callable[[Function, type[Planes]], Function]:
     """Return a converter of functions of tensors to functions of arrays of a kind; see ``running.on_kind``.
 
-    It raises ``InputError`` if the function cannot be exported, or an operator is not supported.
+    A function is recorded, or exported if that does not do. To load ``torch.export`` takes seconds, so that the process
+    is asked to in whose copy the function runs; ``ask_to_load`` returns whether there is one.
+
+    The converter raises ``InputError`` if the function cannot be exported, or an operator is not supported.
     """
-    warm()
-    torch, graphs = import_torch(), dict[str, Graph]()
+    # What is compiled cannot be recorded.
+    if COMPILER in sys.modules:
+        warm()
+    torch = import_torch()
+    recorded_graphs, graphs = dict[str, Graph](), dict[str, Graph]()
+    unrecorded: list[SymattnError] = []
 
     def make(function: Function, kind: type[Planes]) -> Function:
         torch.set_num_threads(1)  # threads do not survive copying the process
         label = getattr(function, "__name__", type(function).__name__)
+
+        def record_graph(of_tensors: Function, shapes: Sequence[tuple[int, ...]]) -> Graph:
+            return record(of_tensors, shapes, dtype, label)
 
         def export(of_tensors: Function, shapes: Sequence[tuple[int, ...]]) -> Graph:
             examples = [torch.zeros(shape, dtype=getattr(torch, dtype)) for shape in shapes]
@@ -69,10 +80,25 @@ def on_kinds(dtype: str) -> Callable[[Function, type[Planes]], Function]:
                 raise InputError(f"{label}: torch's operator {others[0]} is not read")
             return graph
 
-        called = running.on_kind(function, kind, export, lambda x: constant(x, dtype), graphs)
+        def make_constant(x: Value) -> Value:
+            return constant(x, dtype)
 
-        def without_bound(*places: object, **keywords: object) -> Value:
-            result = called(*places, **keywords)
+        as_recorded = running.on_kind(function, kind, record_graph, make_constant, recorded_graphs)
+        as_exported = running.on_kind(function, kind, export, make_constant, graphs)
+
+        def called(*places: object, **keywords: object) -> Value:
+            try:
+                if not unrecorded:
+                    return as_recorded(*places, **keywords)
+            except NoRoot:  # which asks for other primes
+                raise
+            except SymattnError as error:
+                # An export has operators of another level, and says why there is none.
+                if _EXPORTER not in sys.modules and ask_to_load():
+                    raise
+                unrecorded.append(error)
+            warm()
+            result = as_exported(*places, **keywords)
             if hasattr(kind, "field") and any(
                 n.operator == _DOCUMENTED for g in graphs.values() for n in g.nodes
             ):
@@ -80,7 +106,7 @@ def on_kinds(dtype: str) -> Callable[[Function, type[Planes]], Function]:
                 kind.field.unbounded["torch's own attention is taken as documented"] = None
             return result
 
-        return without_bound
+        return called
 
     return make
 
@@ -248,9 +274,7 @@ def operand(x: Value) -> Value:
         return Ref(x.name)
     if isinstance(x, (list, tuple)):
         return [operand(part) for part in x]
-    if type(x).__name__ == "dtype":
-        return _TYPES.get(str(x).removeprefix("torch."), str(x))
-    return x
+    return operand_of(x)
 
 
 def _convert_symbolic_shape(shape: Iterable[object]) -> tuple[int | str, ...]:
@@ -262,7 +286,4 @@ def _read_values_of_target(program: ExportedProgram, target: str) -> np.ndarray:
     tensor = program.state_dict.get(target, program.constants.get(target))
     if tensor is None:
         raise InputError(f"the program holds no values of {target}")
-    if tensor.is_floating_point():
-        return np.asarray(tensor.detach().cpu().double().numpy())
-    values = np.asarray(tensor.cpu().numpy())
-    return as_int64(values) if values.dtype.kind in "iu" else values
+    return values_of(tensor)

@@ -237,7 +237,10 @@ def _clamp_between_limits(c: Context, x: Value, least: Value = None, most: Value
 
 
 #: Operators that copy, alias or check, and change no number.
-_KEPT = "aten._assert_tensor_metadata aten.contiguous aten.clone aten.detach aten.alias aten.lift_fresh_copy"
+_KEPT = (
+    "aten._assert_tensor_metadata aten.contiguous aten.clone aten.detach aten.alias aten.lift_fresh "
+    "aten.lift_fresh_copy"
+)
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_KEPT.split(), op.same),
     "aten.dropout": _check_dropout_is_off,
@@ -274,7 +277,10 @@ RULES: Mapping[str, Rule] = {
         _make_torch_reduction("sum")(c, c.xp.exp(c.lifted(x)), dim, keep)
     ),
     "aten.einsum": lambda c, formula, arrays, **_: c.xp.einsum(formula, *map(c.lifted, arrays)),
-    "aten.log_softmax": lambda c, x, dim, dtype=None: c.xp.log(_softmax_of_torch(c, x, dim, dtype)),
+    **dict.fromkeys(
+        ("aten.log_softmax", "aten._log_softmax"),
+        lambda c, x, dim, dtype=None: c.xp.log(_softmax_of_torch(c, x, dim, dtype)),
+    ),
     "aten.layer_norm": _layer_norm,
     "aten.linalg_vector_norm": _vector_norm,
     "aten.nan_to_num": _finite_numbers,

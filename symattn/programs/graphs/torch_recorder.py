@@ -1,0 +1,251 @@
+"""Record the operators of torch that a function calls, without ``torch.export``, whose import takes seconds.
+
+The function runs on tensors that stand for its inputs. Each holds zeros, from which only shapes, strides and types
+come: an operator whose result depends on numbers in another way ends the recording, and so does reading them. So
+a graph holds what the function does at these shapes, whatever the numbers are. Operators that write into a tensor, and
+those without a rule, also end it: ``torch.export`` then makes functional ones of them, or says why it cannot.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from symattn.document.errors import InputError
+from symattn.programs.frameworks import import_torch
+from symattn.programs.graphs.running import Graph, GraphArray, GraphNode, Ref
+from symattn.programs.graphs.torch_table import RULES, TORCH
+from symattn.programs.graphs.values import Value, as_int64, type_name
+from symattn.programs.names import Function
+from symattn.programs.refusing import one_line
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+#: Options for where a tensor is stored, not what it is.
+PLACED = ("device", "layout", "pin_memory", "memory_format")
+#: Types of torch as types of values; all formats of floats are one type.
+_TYPES = {
+    "bool": "bool",
+    "int64": "int",
+    "int32": "int",
+    "int16": "int",
+    "int8": "int",
+    "uint8": "int",
+}
+_TYPES |= dict.fromkeys(("float64", "float32", "float16", "bfloat16"), "float")
+#: The package of torch.compile: where it is loaded, the function may call compiled code, which has no operators.
+COMPILER = "torch._dynamo"
+
+
+class NotRecorded(InputError):
+    """Raised if calls of operators alone do not say what a function computes."""
+
+
+def record(function: Function, shapes: Sequence[tuple[int, ...]], dtype: str, label: str) -> Graph:
+    """Return the graph of a function at these shapes. Raises ``NotRecorded`` if it cannot be recorded."""
+    if COMPILER in sys.modules:
+        raise NotRecorded(f"{label} may call what torch has compiled")
+    torch = import_torch()
+    recording = _Recording(torch, label)
+    try:
+        zeros = [torch.zeros(shape, dtype=getattr(torch, dtype)) for shape in shapes]
+        inputs = [recording.add_input(x) for x in zeros]
+        with warnings.catch_warnings(), _make_recording_mode(torch, recording):
+            warnings.simplefilter("ignore")  # torch's own
+            output = function(*inputs)
+        return recording.graph_of(output)
+    except NotRecorded:
+        raise
+    except Exception as error:  # a user's function may raise anything
+        raise NotRecorded(f"{label} cannot be recorded: {one_line(error)}") from error
+
+
+class _Recording:
+    """The inputs, constants and nodes so far; tensors of this recording have names."""
+
+    def __init__(self, torch: Any, label: str) -> None:
+        self._torch, self._label = torch, label
+        self._inputs: list[GraphArray] = []
+        self._nodes: list[GraphNode] = []
+        self._constants: dict[str, Value] = {}
+        # The tensor is kept with its name: no other one gets its address.
+        self._of_constants: dict[int, tuple[Tensor, str]] = {}
+
+    def add_input(self, zeros: Tensor) -> Tensor:
+        """Return a tensor that stands for an input."""
+        name = f"input_{len(self._inputs)}"
+        array = GraphArray(name, tuple(zeros.shape), zeros.is_floating_point())
+        self._inputs.append(array)
+        return self._stand_in(_zeros_of(zeros), name)
+
+    def run(self, operator: Any, places: Sequence[Value], keywords: Mapping[str, Value]) -> Value:
+        """Return the result of an operator, as tensors that stand for it, and record the call."""
+        name = str(getattr(operator, "overloadpacket", operator))
+        if name not in RULES or operator._schema.is_mutable or self._selects(operator, places):
+            raise NotRecorded(f"{self._label} calls {operator}, which is not recorded")
+        result = operator(*_zeros_of(places), **_zeros_of(keywords))
+        made, number = _types_of(result), len(self._nodes)
+        if not made:
+            raise NotRecorded(f"{self._label} reads what {operator} returns")
+        operands = tuple(map(self._operand, places))
+        named = {k: self._operand(x) for k, x in keywords.items() if k not in PLACED}
+        self._nodes.append(GraphNode(name, operands, (f"value_{number}",), named, made[:1]))
+        if isinstance(result, self._torch.Tensor):
+            return self._stand_in(result, f"value_{number}")
+        items = [self._item(x, number, k) for k, x in enumerate(result)]
+        return items if isinstance(result, list) else tuple(items)
+
+    def graph_of(self, output: Value) -> Graph:
+        """Return the graph of what the function returned: a tensor, or several."""
+        outputs = output if isinstance(output, (tuple, list)) else [output]
+        if not all(self._is_own(x) for x in outputs):
+            raise NotRecorded(f"{self._label} returns other things than computed tensors")
+        names = tuple(x.symattn_name for x in outputs)
+        inputs, nodes = tuple(self._inputs), _nodes_behind(names, self._nodes)
+        return Graph(TORCH, self._label, inputs, (), self._constants, nodes, names)
+
+    def _item(self, tensor: Tensor, of: int, index: int) -> Tensor:
+        """Return what stands for one of several results of a node."""
+        name = f"value_{len(self._nodes)}"
+        of_item = (Ref(f"value_{of}"), index)
+        self._nodes.append(GraphNode("getitem", of_item, (name,), types=_types_of(tensor)))
+        return self._stand_in(tensor, name)
+
+    def _stand_in(self, zeros: Tensor, name: str) -> Tensor:
+        result: Tensor = _make_stand_in_class(self._torch)(zeros)
+        result.symattn_name, result.symattn_recording = name, self
+        return result
+
+    def _is_own(self, x: object) -> bool:
+        return getattr(x, "symattn_recording", None) is self
+
+    def _selects(self, operator: Any, places: Sequence[Value]) -> bool:
+        """Return whether the shape of a result depends on numbers, as where a mask of booleans is an index."""
+        dynamic = self._torch.Tag.dynamic_output_shape in operator.tags
+        indices = places[1] if dynamic and len(places) > 1 else ()
+        kinds = {str(x.dtype) for x in indices if x is not None}
+        return dynamic and (not indices or not kinds.isdisjoint(("torch.bool", "torch.uint8")))
+
+    def _operand(self, x: Value) -> Value:
+        """Return an operand as a node has it; a tensor of another origin is a constant."""
+        if self._is_own(x):
+            return Ref(x.symattn_name)
+        if isinstance(x, self._torch.Tensor):
+            return Ref(self._name_of_constant(x))
+        if isinstance(x, (list, tuple)):
+            return [self._operand(part) for part in x]
+        return operand_of(x)
+
+    def _name_of_constant(self, tensor: Tensor) -> str:
+        if _is_stand_in(tensor):
+            raise NotRecorded(f"{self._label} keeps tensors between calls")
+        if id(tensor) not in self._of_constants:
+            name = f"constant_{len(self._constants)}"
+            self._constants[name] = values_of(tensor)
+            self._of_constants[id(tensor)] = tensor, name
+        return self._of_constants[id(tensor)][1]
+
+
+def _nodes_behind(outputs: Sequence[str], nodes: Sequence[GraphNode]) -> tuple[GraphNode, ...]:
+    """Return the nodes on which outputs depend, in their order."""
+    needed, kept = {*outputs}, []
+    for node in reversed(nodes):
+        if not needed.isdisjoint(node.outputs):
+            needed |= {ref.name for ref in node.refs()}
+            kept.append(node)
+    return tuple(reversed(kept))
+
+
+@cache
+def _make_stand_in_class(torch: Any) -> type:
+    """Return the class of tensors that stand for values: they have a shape, strides and a type, but no memory."""
+
+    class StandIn(torch.Tensor):  # type: ignore[misc]
+        @staticmethod
+        def __new__(cls: type, zeros: Tensor) -> Tensor:
+            result: Tensor = torch.Tensor._make_wrapper_subclass(
+                cls,
+                zeros.shape,
+                strides=zeros.stride(),
+                storage_offset=zeros.storage_offset(),
+                dtype=zeros.dtype,
+                device=zeros.device,
+            )
+            result.symattn_zeros = zeros
+            return result
+
+        __torch_function__ = torch._C._disabled_torch_function_impl
+
+        @classmethod
+        def __torch_dispatch__(cls, operator: Any, *_: object, **__: object) -> Value:
+            raise NotRecorded(f"{operator} is called outside of a recording")
+
+        def __dlpack__(self, *_: object, **__: object) -> Value:
+            raise NotRecorded("another library reads a tensor")
+
+        def data_ptr(self) -> int:
+            raise NotRecorded("code reads the memory of a tensor")
+
+    return StandIn
+
+
+def _make_recording_mode(torch: Any, recording: _Recording) -> Any:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Record(TorchDispatchMode):  # type: ignore[misc]
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            # Else each mode loads the package of torch.compile, to be left out by that.
+            return False
+
+        def __torch_dispatch__(
+            self, operator: Any, types: object, places: Any = (), keywords: Any = None
+        ) -> Value:
+            return recording.run(operator, places, keywords or {})
+
+    return Record()
+
+
+def _is_stand_in(x: object) -> bool:
+    return hasattr(x, "symattn_zeros")
+
+
+def _zeros_of(x: Value) -> Value:
+    """Return operands with zeros in the place of all tensors that stand for values."""
+    if _is_stand_in(x):
+        return x.symattn_zeros
+    if isinstance(x, (list, tuple)):
+        return [_zeros_of(part) for part in x]
+    if isinstance(x, dict):
+        return {name: _zeros_of(part) for name, part in x.items()}
+    return x
+
+
+def _types_of(result: Value) -> tuple[str, ...]:
+    """Return the types of tensors, ("",) for several; () for a result that holds anything else."""
+    if hasattr(result, "dtype"):
+        return (type_name(result.dtype),)
+    if isinstance(result, (list, tuple)) and all(hasattr(x, "dtype") for x in result):
+        return ("",)
+    return ()
+
+
+def operand_of(x: Value) -> Value:
+    """Return a plain operand; types of tensors become those of values."""
+    if type(x).__name__ == "dtype":
+        return _TYPES.get(str(x).removeprefix("torch."), str(x))
+    return x
+
+
+def values_of(tensor: Tensor) -> np.ndarray:
+    """Return the numbers of a tensor: floats of any format as float64, whole numbers as int64."""
+    if tensor.is_floating_point():
+        return np.asarray(tensor.detach().cpu().double().numpy())
+    values = np.asarray(tensor.cpu().numpy())
+    return as_int64(values) if values.dtype.kind in "iu" else values

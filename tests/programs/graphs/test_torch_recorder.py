@@ -1,0 +1,148 @@
+"""Functions of tensors as graphs of the operators that they call: what is recorded, and what ends a recording."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn import Attention, kind
+from symattn.programs.child import Child
+from symattn.programs.graphs import running
+from symattn.programs.graphs.running import Graph
+from symattn.programs.graphs.torch_recorder import COMPILER, NotRecorded, record
+from symattn.programs.process import SharedMark, apart
+from symattn.programs.request import Request
+
+torch = pytest.importorskip("torch")
+
+pytestmark = pytest.mark.torch
+Tensor = Any
+SHAPES = [(2, 4), (5, 4), (5, 3)]
+CONSTANT = torch.tensor([1.0, 2.0, 3.0])
+KEPT: list[Tensor] = []
+
+
+@pytest.fixture(autouse=True)
+def _no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests of the same process may have loaded torch.compile."""
+    monkeypatch.delitem(sys.modules, COMPILER, raising=False)
+
+
+def recorded(function: Callable[..., Any]) -> Graph:
+    return record(function, SHAPES, "float32", "f")
+
+
+def with_constant(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return (torch.softmax(q @ k.T / q.shape[-1] ** 0.5, -1) @ v) * CONSTANT + torch.tensor(0.5)
+
+
+def test_a_recorded_graph_computes_what_the_function_does() -> None:
+    graph = recorded(with_constant)
+    rng, enclosure = np.random.default_rng(1), kind("enclosure")
+    arrays = [rng.normal(size=shape).astype(np.float32) for shape in SHAPES]
+    got = running.as_function(graph)(*map(enclosure.lift, arrays))
+    expected = with_constant(*map(torch.from_numpy, arrays)).numpy()
+    np.testing.assert_allclose(got.mid, expected, rtol=1e-5)
+
+
+def test_several_results_are_items_and_unused_nodes_are_left_out() -> None:
+    def split(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        unused = q.sum()
+        first, _ = k.chunk(2, -1)
+        return first, q.max(-1).values + 0 * unused if unused is None else q.max(-1).values
+
+    graph = recorded(split)
+    operators = [node.operator for node in graph.nodes]
+    assert operators == ["aten.split", "getitem", "aten.max", "getitem"]
+    assert len(graph.outputs) == 2
+
+
+def keeps(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    KEPT.append(q)
+    return KEPT[0] @ k.T
+
+
+ENDINGS: dict[str, Callable[..., Any]] = {
+    "a number": lambda q, k, v: q if q.sum().item() > 0 else k,
+    "a condition": lambda q, k, v: q if (q > 0).all() else k,
+    "a list": lambda q, k, v: q * q.tolist()[0][0],
+    "an array": lambda q, k, v: q * float(q.numpy()[0, 0]),
+    "NumPy": lambda q, k, v: q * float(np.asarray(q)[0, 0]),
+    "another library": lambda q, k, v: q * float(np.from_dlpack(q)[0, 0]),
+    "memory": lambda q, k, v: q * q.data_ptr(),
+    "storage": lambda q, k, v: q * q.untyped_storage().data_ptr(),
+    "a comparison": lambda q, k, v: q if torch.equal(q, q) else k,
+    "a mask as an index": lambda q, k, v: q[q > 0],
+    "a mask of constants": lambda q, k, v: v[:, torch.tensor([True, False, True])],
+    "writing": lambda q, k, v: q.mul_(2.0),
+    "writing into a part": lambda q, k, v: torch.zeros(2, 4)[:, :2].copy_(q[:, :2]),
+    "chance": lambda q, k, v: torch.rand(2, 4) * q,
+    "an unknown operator": lambda q, k, v: q.sort(-1).values,
+    "no tensor": lambda q, k, v: (q, 1),
+    "a constant": lambda q, k, v: CONSTANT,
+    "an error": lambda q, k, v: q @ v,
+    "torch's own attention": lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v),
+}
+
+
+@pytest.mark.parametrize("words", ENDINGS)
+def test_what_calls_of_operators_do_not_say_ends_a_recording(words: str) -> None:
+    with pytest.raises(NotRecorded):
+        recorded(ENDINGS[words])
+
+
+def test_a_tensor_of_an_earlier_recording_ends_a_later_one() -> None:
+    KEPT.clear()
+    recorded(keeps)
+    with pytest.raises(NotRecorded, match="between calls"):
+        recorded(keeps)
+
+
+def test_compiled_code_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, COMPILER, sys)
+    with pytest.raises(NotRecorded, match="compiled"):
+        recorded(with_constant)
+
+
+def test_a_recording_loads_no_compiler() -> None:
+    code = (
+        "import sys, torch\nfrom symattn.programs.graphs.torch_recorder import COMPILER, record\n"
+        "f = lambda q, k, v: torch.softmax((q @ k.T).masked_fill(torch.ones(2, 5).tril() == 0, -torch.inf), -1) @ v\n"
+        "record(f, [(2, 4), (5, 4), (5, 3)], 'bfloat16', 'f')\nsys.exit(COMPILER in sys.modules)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == 0
+
+
+def test_only_a_copy_sets_a_mark() -> None:
+    mark = SharedMark()
+    assert not mark.set()
+    assert not mark.take()
+    assert apart(lambda: [mark.set()], 10.0) == [True]
+    assert mark.take()
+    assert not mark.take()
+
+
+TARGET = """
+import torch
+
+def in_place(q, k, v):
+    s = (q @ k.mT).div_(q.shape[-1] ** {power})
+    return torch.softmax(s, -1) @ v
+"""
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("power", "agrees"), [(0.5, True), (1.0, False)])
+def test_what_is_not_recorded_is_exported_in_a_second_copy(power: float, agrees: bool, tmp_path: Path) -> None:
+    path = tmp_path / "kernel.py"
+    path.write_text(TARGET.format(power=power))
+    with Child(f"{path}:in_place", Request(framework="torch", dtype="float32")) as runner:
+        result = runner.semantics(Attention(), 60.0)
+    assert result is not None
+    assert result.agrees is agrees, result.reason
