@@ -2,6 +2,7 @@
 
 import shlex
 from dataclasses import fields, replace
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,7 +31,8 @@ from symattn.programs.specifications import definitions_of
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.engine import Session
 from symattn.verification.probing.groups import LATER
-from symattn.verification.probing.probes import FAMILIES, GROUPS, altered, climb, search
+from symattn.verification.probing.numbers import widths
+from symattn.verification.probing.probes import FAMILIES, GROUPS, altered, climb, search, shapes
 from symattn.verification.reduce import reduce
 from tests.faults.programs import softmax
 
@@ -460,3 +462,15 @@ def test_the_command_of_a_report_says_every_promise() -> None:
     assert {w[2:].replace("-", "_") for w in words if w.startswith("--")} == {*PROMISES} - {"square", "square_weights"}
     assert words[words.index("--max-abs-score") + 1] == "2.5"
     assert words_of(Domain(fully_masked_rows=True)) == ["--fully-masked", "zeros"]
+
+
+def test_the_name_of_a_call_says_its_own_sizes() -> None:
+    """Sizes that are wanted may be changed by a promise; a fault is reported by this name."""
+    spec, rng = Attention(), np.random.default_rng(0)
+    convention = Convention(tuple(Argument(name, name) for name in "qkv"))
+    for domain in (Domain(), Domain(min_width=16, max_width=16), Domain(square=True, multiple_of=8)):
+        maker = Maker(spec, convention, Precision.of("float32"), domain)
+        for name, inputs in (*islice(shapes(maker, rng), 6), *islice(widths(maker, rng), 2)):
+            sizes = sizes_of(spec, inputs)
+            assert name.endswith(f"widths {sizes['d_k']}, {sizes['d_v']}")
+            assert "×" not in name or name.startswith(f"{sizes['n_q']} × {sizes['n_k']}, ")

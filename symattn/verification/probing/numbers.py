@@ -471,7 +471,9 @@ def widths(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """Yield few tokens in wide heads: d_k and d_v at and around 64 and 128."""
     for d_k, d_v in _WIDTHS:
         if max(d_k, d_v) <= maker.domain.max_width:
-            yield f"widths {d_k}, {d_v}", maker.make(Sizes(3, 5, d_k, d_v, 7), small(rng), rng)
+            wanted = Sizes(3, 5, d_k, d_v, 7)
+            sizes = maker.fitted(wanted)
+            yield f"widths {sizes.d_k}, {sizes.d_v}", maker.make(wanted, small(rng), rng)
 
 
 def windows(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:

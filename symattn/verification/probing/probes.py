@@ -85,7 +85,12 @@ def shapes(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
         ):  # lengths of tiles are tried later
             continue
         wanted = Sizes(n_q, n_k, d_k, d_v, d_model=d_k + d_v + 1 if d_k < 9 else 7)
-        yield f"{n_q} × {n_k}, widths {d_k}, {d_v}", maker.make(wanted, small(rng), rng)
+        # The name says the sizes of the call, which promises may change.
+        sizes = maker.fitted(wanted)
+        yield (
+            f"{sizes.n_q} × {sizes.n_k}, widths {sizes.d_k}, {sizes.d_v}",
+            maker.make(wanted, small(rng), rng),
+        )
     yield from batches(maker, rng)
 
 
