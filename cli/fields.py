@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 
 from symattn.attention.fields import members, words
 from symattn.attention.spec_fields import Fields, descriptions
-from symattn.document.characters import to_ascii
+from symattn.document import characters
 
 from .choices import Choice
 from .groups import Command, all_of, under
@@ -79,7 +79,7 @@ def _field(field: Field[Any]) -> str:
 def _help(name: str) -> str:
     """Return the description of a field of ``Attention`` as a sentence."""
     text = descriptions()[name].replace("``", "").replace("None", "none")
-    text = to_ascii(_ROOT.sub(r"sqrt(\1)", text))
+    text = characters.to_ascii(_ROOT.sub(r"sqrt(\1)", text))
     start = (
         text[0] if text[1:2] == " " and text[0] != "a" else text[0].upper()
     )  # a letter of a formula stays small

@@ -16,8 +16,8 @@ from symattn.derivations.sheets.sheet import overridden
 from symattn.document.codec import command
 from symattn.document.errors import InputError
 from symattn.document.model import Document, Note
+from symattn.models.configurations import promised_layers
 from symattn.models.configurations.configuration import configuration
-from symattn.models.configurations.promised_layers import attention
 
 _MOST_HEADS = 6
 _OPTIONS = (*SIZES, "size", *FLAGS)
@@ -44,7 +44,7 @@ def formulas(source: object, layer: int = 0, kind: str = "self", **wishes: objec
         raise InputError(f"{unknown[0]!r} is neither a size nor a field of attention")
     c = configuration(source)
     changed = {name: value for name, value in wishes.items() if name not in _OPTIONS}
-    spec = attention(c, layer, kind)
+    spec = promised_layers.attention(c, layer, kind)
     spec = overridden(spec, changed) if changed else spec
     shown, words = cut(spec)
     sizes = {name: value for name, value in wishes.items() if name in _OPTIONS}

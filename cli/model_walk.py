@@ -18,8 +18,8 @@ from symattn.document.codec import command
 from symattn.document.errors import InputError
 from symattn.document.model import Document, Note
 from symattn.models.checkpoint import Checkpoint
+from symattn.models.configurations import promised_layers
 from symattn.models.configurations.configuration import configuration
-from symattn.models.configurations.promised_layers import attention, known
 from symattn.models.configurations.stored_weights import inputs
 
 from .model_formulas import place_of
@@ -53,11 +53,11 @@ def walk_head(
     if not 1 <= len(ids) <= _MOST_IDS:
         raise InputError(f"{len(ids)} tokens were requested; a walk takes 1 to {_MOST_IDS}")
     c = configuration(config)
-    spec = attention(c, layer)
+    spec = promised_layers.attention(c, layer)
     if not 0 <= head < spec.heads:
         raise InputError(f"head {head} was requested; {c} has {spec.heads}, counted from 0")
     file = Checkpoint(weights)
-    arrays = inputs(file.attention(layer), spec, known(c)[1])
+    arrays = inputs(file.attention(layer), spec, promised_layers.known(c)[1])
     plain, given = of_head(spec, {"x": file.rows(ids), **arrays}, head)
     page = walk({"inputs": given, "attention": written(plain, changed=True)}, **wishes)
     words = NOTE.format(head=f"head {head} of layer {layer}", ids=", ".join(map(str, ids)))

@@ -31,9 +31,8 @@ from symattn.proof.inequality import Certificate
 from symattn.proof.prover import equations
 from symattn.proof.statement import Letters, run
 from symattn.proof.theorem import Identity, Theorem
-from symattn.theorems import TOPICS, documents, runner, select
+from symattn.theorems import TOPICS, documents, findings, runner, select
 from symattn.theorems.documents import Decided
-from symattn.theorems.findings import BAD_STATEMENT, unstated
 
 _RUN: set[str] = set()  # files and modules of theorems that have run in this process
 _MANY = 8  # theorems; more are shown as a table
@@ -117,7 +116,7 @@ def decided(
     )
     found = {d.theorem.name: d for d in results}
     for name, why in mistakes.items():
-        found[name] = Decided(chosen[name][0], unstated(why))
+        found[name] = Decided(chosen[name][0], findings.unstated(why))
     # If every theorem has a mistake in its code, the first one is the error.
     if all(mistake_in(d) for d in found.values()):
         place = chosen[results[0].theorem.name][1]
@@ -129,7 +128,11 @@ def decided(
 def mistake_in(decided: Decided) -> str:
     """Return the mistake in the code of a theorem, in one line; "" if there is none."""
     where = decided.finding.evidence.where
-    return where.removeprefix(BAD_STATEMENT) if where.startswith(BAD_STATEMENT) else ""
+    return (
+        where.removeprefix(findings.BAD_STATEMENT)
+        if where.startswith(findings.BAD_STATEMENT)
+        else ""
+    )
 
 
 def _find_mistake_in_statement(theorem: Theorem, place: str) -> InputError | None:

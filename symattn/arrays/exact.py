@@ -13,10 +13,9 @@ from typing import Any, Self, cast
 import numpy as np
 
 from symattn.arrays.entries import Entries, _as_object_array
+from symattn.arrays.field import sums, surds
 from symattn.arrays.field.logarithm import Logarithm
 from symattn.arrays.field.quotient import ONE_ELEMENT, ZERO_ELEMENT, Quotient
-from symattn.arrays.field.sums import ONE, Sum, Unit, converted, joined, times
-from symattn.arrays.field.surds import K
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.notes import meet, note
 from symattn.document.errors import Refused
@@ -125,13 +124,13 @@ def over_one_unit(entries: np.ndarray) -> np.ndarray:
     units = {x._unit for x in entries_of_array if x.__class__ is Quotient and x._unit}
     if len(units) < 2:
         return entries
-    w = reduce(joined, units)
+    w = reduce(sums.joined, units)
     out = entries.copy()
     for i, x in enumerate(entries.flat):
         if isinstance(x, Quotient) and x._unit:
             u, n, d = x.parts
-            numerator = converted(n, u, w)
-            out.flat[i] = Quotient(w, numerator, converted(d, u, w))
+            numerator = sums.converted(n, u, w)
+            out.flat[i] = Quotient(w, numerator, sums.converted(d, u, w))
     return out
 
 
@@ -169,12 +168,12 @@ class _Line:
         self.denominators = [id(x._d) if x.__class__ is Quotient else None for x in entries]
         self.uniform = len(set(self.denominators)) == 1
         plain = self.uniform and self.denominators[0]
-        self.below: Sum = entries[0]._d if plain else {}
-        self.units: set[Unit] = {x._unit for x in entries if x._unit} if plain else set()
+        self.below: sums.Sum = entries[0]._d if plain else {}
+        self.units: set[sums.Unit] = {x._unit for x in entries if x._unit} if plain else set()
         self.terms: list[Any] = (
             [x._n.items() for x in entries] if plain and len(self.units) < 2 else []
         )
-        self.numbers: list[K] = (
+        self.numbers: list[surds.K] = (
             [x._n.get(0, 0) for x in entries] if plain and not self.units else []
         )
 
@@ -187,14 +186,14 @@ class _Line:
         if self.numbers and other.numbers:
             total = sum(map(operator.mul, self.numbers, other.numbers))
             return (
-                Quotient(None, {0: total}, times(self.below, other.below))
+                Quotient(None, {0: total}, sums.times(self.below, other.below))
                 if total
                 else ZERO_ELEMENT
             )
         if self.terms and other.terms and len(units := self.units | other.units) < 2:
             out = self._multiply_line_numerators(other)
             return (
-                Quotient(next(iter(units)), out, times(self.below, other.below))
+                Quotient(next(iter(units)), out, sums.times(self.below, other.below))
                 if out
                 else ZERO_ELEMENT
             )
@@ -209,9 +208,9 @@ class _Line:
             ys.append(y)
         return reduce(operator.add, (dot(*group) for group in groups.values()), ZERO_ELEMENT)
 
-    def _multiply_line_numerators(self, other: _Line) -> Sum:
+    def _multiply_line_numerators(self, other: _Line) -> sums.Sum:
         """Return Σ x y of the numerators."""
-        out: Sum = {}
+        out: sums.Sum = {}
         # Plain numbers have one term, which the general case would loop over.
         if other.numbers:
             for x, a in zip(self.terms, other.numbers, strict=True):
@@ -240,7 +239,7 @@ def dot(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
 def _clear_integer_denominators(entries: np.ndarray) -> tuple[int, np.ndarray]:
     """Return (p, p x) with the least common multiple p of the integer denominators."""
     elements = entries.ravel().tolist()
-    denominators = [x._d for x in elements if x.__class__ is Quotient and x._d is not ONE]
+    denominators = [x._d for x in elements if x.__class__ is Quotient and x._d is not sums.ONE]
     # Denominators with exponentials stay: only integers are cleared.
     p = lcm(*(cast(int, d[0]) for d in denominators if len(d) == 1))
     if p == 1:
@@ -256,19 +255,19 @@ def _over(entries: np.ndarray, p: int) -> np.ndarray:
         return entries
     elements = entries.ravel().tolist()
     try:
-        whole = [x._n.values() for x in elements if x.__class__ is Quotient and x._d is ONE]
+        whole = [x._n.values() for x in elements if x.__class__ is Quotient and x._d is sums.ONE]
         g = gcd(p, *cast("Iterable[int]", chain.from_iterable(whole)))
     except TypeError:  # roots among the coefficients
         g = 0
-    below: dict[int, tuple[Sum, Sum]] = {}
-    lowest: Sum = {0: p // g} if g and g != p else ONE
+    below: dict[int, tuple[sums.Sum, sums.Sum]] = {}
+    lowest: sums.Sum = {0: p // g} if g and g != p else sums.ONE
 
     def divide(x: object) -> object:
         if x.__class__ is not Quotient:  # forbidden or undefined
             return x
         n, d = x._n, x._d
-        if d is ONE and g:
-            numerator: Sum = n
+        if d is sums.ONE and g:
+            numerator: sums.Sum = n
             if g != 1:
                 numerator = {k: cast(int, c) // g for k, c in n.items()}
             return Quotient(x._unit, numerator, lowest)
@@ -276,7 +275,7 @@ def _over(entries: np.ndarray, p: int) -> np.ndarray:
             return x / p
         # Elements that share a denominator share the new one, which ``is`` recognises.
         if id(d) not in below:
-            below[id(d)] = d, times(d, {0: p})
+            below[id(d)] = d, sums.times(d, {0: p})
         return Quotient(x._unit, n, below[id(d)][1])
 
     return _fill_object_array(entries.shape, map(divide, elements))

@@ -22,17 +22,16 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from symattn.arrays import structure
 from symattn.arrays.array import Array
 from symattn.arrays.base import ArrayBase, offered
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.notes import note
 from symattn.arrays.planes import Planes, Typed, _box_scalar_in_array
-from symattn.arrays.residues import functions, primes
-from symattn.arrays.residues.degree import Chance
+from symattn.arrays.residues import degree, functions, primes
 from symattn.arrays.residues.field import Field
 from symattn.arrays.residues.infinities import at_levels
 from symattn.arrays.residues.state import Plane, State, chosen, moved, numbers, overwritten
-from symattn.arrays.structure import _has_nested_arrays
 from symattn.document.errors import InputError, Refused
 from symattn.document.model import Text
 
@@ -100,7 +99,7 @@ class Modular(Planes):
     @classmethod
     def lift(cls, data: Any) -> Self:
         # Nested arrays of residues stay residues: only their places are joined.
-        if isinstance(data, (list, tuple)) and _has_nested_arrays(data):
+        if isinstance(data, (list, tuple)) and structure._has_nested_arrays(data):
             stacked: Self = cls.xp.stack([cls.of(x) for x in data])
             return stacked
         # Only plain scalars are cached: they come back in every operation with a literal.
@@ -238,7 +237,7 @@ class Modular(Planes):
         return f"modular({'logarithms' if formal else self.residues()}, p={self.field.p.m})"
 
     @classmethod
-    def compared(cls, a: Array, b: object) -> tuple[np.ndarray, Chance]:
+    def compared(cls, a: Array, b: object) -> tuple[np.ndarray, degree.Chance]:
         """Return where a and b are equal (0/0 equals nothing), and the chance that they are although values differ."""
         first = cls.of(a).state
         return functions.equal(cls.field, first, cls.of(b).state)

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from symattn.arrays import structure
 from symattn.arrays.array import Functions
 from symattn.arrays.elementwise import Elementwise
 from symattn.arrays.planes import Planes
 from symattn.arrays.reductions import LinearReductions, Reductions
-from symattn.arrays.structure import Creation, Structure
 from symattn.arrays.tensors import namespace as of_tensor
 from symattn.document.errors import Refused
 
@@ -25,7 +25,7 @@ class Lacking(Refused, AttributeError):
     """The error for a function that a kind lacks; also an AttributeError, so that ``hasattr`` is False."""
 
 
-class Namespace(Elementwise, Structure, Reductions, Creation, LinearReductions):
+class Namespace(Elementwise, structure.Structure, Reductions, structure.Creation, LinearReductions):
     """The functions that arrays of ``kind`` offer."""
 
     def __init__(self, kind: type[Planes]) -> None:

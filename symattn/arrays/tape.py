@@ -20,19 +20,13 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
+from symattn.arrays import structure
 from symattn.arrays.array import Array, Functions
 from symattn.arrays.base import ArrayBase, offer_all
 from symattn.arrays.elementwise import Elementwise
 from symattn.arrays.functions import of_floats
 from symattn.arrays.planes import Size
 from symattn.arrays.reductions import LinearReductions, Reductions
-from symattn.arrays.structure import (
-    _ALIASES,
-    _NUMPY,
-    _lift_listed_arguments,
-    _replace_arrays_by_planes,
-    _yield_nested_arrays,
-)
 from symattn.arrays.vjp_rules import ELEMENTWISE, of_maximum, scattered, spread, to_shape
 from symattn.document.errors import Refused
 from symattn.document.model import Text
@@ -241,7 +235,7 @@ _LOCALLY_CONSTANT = frozenset(
     ]
 )
 # Names of functions that only move elements: NumPy runs them on the numbers of places as well.
-_MOVES = frozenset([*_NUMPY, *_ALIASES])
+_MOVES = frozenset([*structure._NUMPY, *structure._ALIASES])
 
 
 class TapedReductions:
@@ -395,8 +389,8 @@ class TapedNamespace(TapedReductions, LinearReductions):
 
     def _record_moving_function(self, name: str, *args: object, **how: object) -> Any:
         """Apply a function that moves elements of arrays into one array or several, and record their places."""
-        operands = [_lift_listed_arguments(self.kind, a) for a in args]
-        arrays = list(_yield_nested_arrays(operands))
+        operands = [structure._lift_listed_arguments(self.kind, a) for a in args]
+        arrays = list(structure._yield_nested_arrays(operands))
         if not arrays:
             return self._apply_constant_function(name, *args, **how)
         # Elements of all operands are numbered one after the other, in one range for each array.
@@ -412,7 +406,9 @@ class TapedNamespace(TapedReductions, LinearReductions):
                 own_places = np.arange(x.size).reshape(x.plain_shape)
                 return numbered[id(x)] + own_places
 
-            return getattr(np, name)(*[_replace_arrays_by_planes(a, of) for a in operands], **how)
+            return getattr(np, name)(
+                *[structure._replace_arrays_by_planes(a, of) for a in operands], **how
+            )
 
         def made(value: object, part: int | None) -> Any:
             def pull(x: Taped) -> Pull:
@@ -432,7 +428,8 @@ class TapedNamespace(TapedReductions, LinearReductions):
             )
 
         result = getattr(self.under, name)(
-            *[_replace_arrays_by_planes(a, _strip_tape_from_array) for a in operands], **how
+            *[structure._replace_arrays_by_planes(a, _strip_tape_from_array) for a in operands],
+            **how,
         )
         return (
             [made(r, i) for i, r in enumerate(result)]

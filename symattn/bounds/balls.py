@@ -12,19 +12,10 @@ from symattn.arrays.ball import Ball
 from symattn.arrays.namespace import namespace_of
 from symattn.arrays.precision import Precision
 from symattn.attention.flow import Step
+from symattn.bounds import rule
 from symattn.bounds.arithmetic import Balls, extents, g, largest, number, rate, size, upper, xp
 from symattn.bounds.exponents import far_below, stored
 from symattn.bounds.reference import Run, Values
-from symattn.bounds.rule import (
-    Counts,
-    NumberKind,
-    RuleGivens,
-    exponents,
-    limit,
-    losses,
-    underflow,
-    weighed,
-)
 from symattn.bounds.scores import LOG2_E, score_errors
 from symattn.document.errors import Undecided
 
@@ -45,7 +36,7 @@ def _exponential_of_balls(x: Balls) -> Balls:
     return x.exp() if isinstance(x, flint.arb) else xp.exp(x)
 
 
-_NUMBERS = NumberKind(
+_NUMBERS = rule.NumberKind(
     g,
     rate,
     xp.maximum,
@@ -83,7 +74,7 @@ class _Bound:
         self.open = self._with_sink(self.keys, sink_is_open)
         self.n = self.open.shape[-1]
         key_count = self.open.sum(axis=-1, keepdims=True)
-        self.counts = Counts(
+        self.counts = rule.Counts(
             precision,
             self.n,
             key_count,
@@ -123,7 +114,7 @@ class _Bound:
         values = values + (rate(p.factors) if p.factors is not None else 0)
         length = size(self.t) + self.errors.shift * self.unit
         times = Ball.lift(self.rescalings)
-        rule_givens = RuleGivens(
+        rule_givens = rule.RuleGivens(
             self.tau,
             length,
             self._distance_below_maximum(),
@@ -137,7 +128,7 @@ class _Bound:
         numbers = _NUMBERS._replace(
             largest=lambda x: xp.max(xp.where(self.open, x, 0), axis=-1, keepdims=True)
         )
-        self.rule = exponents(rule_givens, self.precision, self.counts, numbers)
+        self.rule = rule.exponents(rule_givens, self.precision, self.counts, numbers)
         self.a = self.rule.a
         self.alone = self.rule.alone
         self.below = self.rule.below
@@ -237,7 +228,7 @@ class _Bound:
         )  # S, X
         moved, away = self._mean_moved(low, w)
         output = size(self._exact_output_of_heads())
-        storage_error, middle, factor, sums = weighed(
+        storage_error, middle, factor, sums = rule.weighed(
             (whole, apart, output), moved, away, lost, self.precision, self.counts, _NUMBERS
         )
         sums = apart + sums
@@ -362,7 +353,7 @@ class _Bound:
         """Return the bound of step 6; a weight as stored is at most ``most`` times the final one."""
         n, (every, weight) = (
             self.n,
-            losses(self.precision, self.counts, self._without_subtraction()),
+            rule.losses(self.precision, self.counts, self._without_subtraction()),
         )
         weight = weight * most
         # D of step 6; in rows where D may be 0 there is no bound.
@@ -380,7 +371,7 @@ class _Bound:
             total = xp.sum(sizes, axis=-2, keepdims=True)
             largest = xp.max(sizes, axis=-2, keepdims=True) * factor
         scaled_by_terms = factor * (n * self.run.value_terms)
-        return underflow((every, weight), total, largest * n, n, scaled_by_terms, divisor)
+        return rule.underflow((every, weight), total, largest * n, n, scaled_by_terms, divisor)
 
     def _without_subtraction(self) -> Balls:
         """Return e^{−m} where the maximum need not be subtracted and the largest exponential is below 1, else 1."""
@@ -396,7 +387,7 @@ class _Bound:
 
     def may_overflow(self) -> np.ndarray:
         """Return the rows (…, n_q) of the output in which an intermediate result could leave the range (H7)."""
-        most = limit(self.precision)
+        most = rule.limit(self.precision)
         # H7 lets the scores of keys far below overflow, so only their products count.
         of_far = upper(self.errors.products)
         sizes = np.where(self.far, of_far, upper(self.errors.largest))
@@ -499,7 +490,7 @@ _MADE = ("k", "c_q", "c_kv", "k_r", "q_n", "q_r", "k_n", "r_k", "p_k", "p_q")
 def leaves_range(run: Run, precision: Precision) -> np.ndarray:
     """Return the rows (…, n_q) of heads in which sums of queries may exceed the range; all rows if those of keys,
     latents or distance terms may, as every row may use them. Values count when they are weighted."""
-    most, result = limit(precision), {s.name for s in run.steps}
+    most, result = rule.limit(precision), {s.name for s in run.steps}
     over = {
         # The sums of absolute values bound every partial sum, in any order.
         n: upper(size(run.absolute.get(n, run.values[n]))) > most
@@ -544,7 +535,7 @@ def _bound_of_projection(run: Run, precision: Precision, moved: Balls) -> tuple[
     f, terms = precision.roughest, extents(sizes["w_o"])[-2] + 2
     # Outside balls the product is rounded up here.
     lost = f.eta * terms if run.kind is Ball else np.nextafter(float(f.eta * terms), np.inf)
-    too_large = upper(rounded) * 1.01 > limit(precision)
+    too_large = upper(rounded) * 1.01 > rule.limit(precision)
     return passed + rounded * g(terms, f, run.kind) + lost, too_large
 
 

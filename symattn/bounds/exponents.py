@@ -27,8 +27,8 @@ from symattn.arrays.enclosing.bounds import U
 from symattn.arrays.enclosing.exponential import EPSILON, exp_moderate
 from symattn.arrays.formats import Format
 from symattn.arrays.precision import Precision
+from symattn.bounds import rule
 from symattn.bounds.growth import DEEPEST, FARTHEST, SINGLE, g, rate, single
-from symattn.bounds.rule import Counts, NumberKind, RuleGivens, exponents
 
 Floats = NDArray[Any]
 
@@ -36,7 +36,7 @@ _KNOWN = 2.0**-19  # weights with a larger relative error count as unknown
 # Arguments below are raised to it: e^−708 is the least normal number of float64.
 _DEEP = 700.0
 _FEW = 64  # limits on rescalings up to this are taken without counting
-_NUMBERS = NumberKind(g, rate, np.maximum, lambda x: x.max(axis=-1, keepdims=True))
+_NUMBERS = rule.NumberKind(g, rate, np.maximum, lambda x: x.max(axis=-1, keepdims=True))
 
 
 class ScoreExponents(NamedTuple):
@@ -108,7 +108,7 @@ class Exponents:
             else scores.open_.sum(axis=-1, keepdims=True)
         )
         self.all = scores.every or bool((key_counts == self.n).all())
-        self.counts = Counts(precision, self.n, key_counts, values)
+        self.counts = rule.Counts(precision, self.n, key_counts, values)
         eps = 2 * precision.exp_ulps * float(precision.score.u)
         # ε' of step 2, enlarged for the roundings of this line.
         self.eps = eps / (1 - eps) * (1 + 4 * U)
@@ -191,7 +191,7 @@ class Exponents:
         values = c.values * rate(p.roughest) + of_factors
         # Enlarged, as log() may round down.
         log_n = log(self.n) * (1 + 4 * U)
-        rule_givens = RuleGivens(
+        rule_givens = rule.RuleGivens(
             self.tau,
             self.t,
             self._fall_from_row_maximum(),
@@ -208,7 +208,7 @@ class Exponents:
             merges=c.merges,
             room=c.room,
         )
-        result = exponents(rule_givens, p, counted, _NUMBERS)
+        result = rule.exponents(rule_givens, p, counted, _NUMBERS)
         grown = np.asarray(result.grown, dtype=np.float64)
         self.grown = np.broadcast_to(grown, self.m.shape)
         self.a, self.below = result.a, result.below

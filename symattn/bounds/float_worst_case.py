@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 from symattn.arrays.enclosing.bounds import U
 from symattn.arrays.enclosing.exponential import EPSILON, Floats, exp
 from symattn.arrays.precision import Precision
+from symattn.bounds import rule
 from symattn.bounds.distances import ValueColumns
 from symattn.bounds.exponents import Exponents, ScoreExponents
 from symattn.bounds.growth import FARTHEST, g, growth, growth_of, power_up, rate
-from symattn.bounds.rule import NumberKind, losses, shared_out, underflow, weighed
 
 _ROUGH = 0.98  # A is summed if its lower bound is less
 _EACH = 1 << 16  # most products of a head's weights and values that are computed one by one
@@ -142,7 +142,7 @@ class Rows:
         o, off = self._estimate_float_outputs(own)
         size = np.abs(o) + off
         moved, spread = self._bound_output_movement(o, off, (product, own), size)
-        results = weighed(
+        results = rule.weighed(
             (whole, apart, size), moved, spread, lost, p, self.exponents.counts, _NUMBERS
         )
         storage_error, middle, factor, sums = results
@@ -250,7 +250,7 @@ class Rows:
         of_path = e.counts.path * e.lam
         exponent = alone + of_path + 2 * rate(p.stored)
         factor = (growth(exponent) + 1) * (lost + 1)
-        every, weight = losses(p, e.counts, self._without_subtraction())
+        every, weight = rule.losses(p, e.counts, self._without_subtraction())
         # Step 6: weights that are not normalised before they are stored lose η_P max w.
         if not p.normalised:
             weight = (
@@ -266,7 +266,9 @@ class Rows:
         divisor = np.where(vanishes, 1.0, divisor)
         scaled_n = factor * n
         scaled_terms = factor * (n * v.terms)
-        below = underflow((every, weight), v.total, v.largest * scaled_n, n, scaled_terms, divisor)
+        below = rule.underflow(
+            (every, weight), v.total, v.largest * scaled_n, n, scaled_terms, divisor
+        )
         return below, vanishes
 
     def _bound_far_key_loss(self) -> Floats:
@@ -290,7 +292,7 @@ class Rows:
         return grown * (1 + 4 * EPSILON)
 
 
-_NUMBERS = NumberKind(
+_NUMBERS = rule.NumberKind(
     g,
     rate,
     np.maximum,
@@ -329,7 +331,7 @@ def shares(rows: Rows, parts: SlackTerms) -> dict[str, Floats]:
         e.counts.alone * e.lam,
         e.counts.below * e.lam,
     )
-    result = shared_out(
+    result = rule.shared_out(
         (parts.moved, parts.apart * parts.factor, parts.lost), (every, alone, below), exponent_parts
     )
     sums = result["sums"] + parts.sums * parts.factor

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from symattn.arrays.precision import Precision
+from symattn.bounds import rule
 from symattn.bounds.growth import growth_of, power_up
-from symattn.bounds.rule import Counts, NumberKind, RuleGivens, exponents
 from symattn.document import notation as nt
 from symattn.document.formulas import formula as read
 from symattn.document.notation import Fence, Name, Node, Power, Relation, Row, call, equals, name
@@ -74,7 +74,7 @@ def defined(definitions: Iterable[Relation], letters: Mapping[str, float]) -> di
     return result
 
 
-def exponent_equations(precision: Precision, counts: Counts) -> tuple[Relation, ...]:
+def exponent_equations(precision: Precision, counts: rule.Counts) -> tuple[Relation, ...]:
     """Return the equations for a, s and b, from running the rule on letters, with a letter for each error in them."""
     outcome: dict[str, Node] = {}
 
@@ -88,14 +88,16 @@ def exponent_equations(precision: Precision, counts: Counts) -> tuple[Relation, 
     t, top, fall, times, tau = map(Name, ("T", "m", "Δ", "B", "τ"))
     factors = 0 if precision.factors is None else name("λ", "F")
     # One τ stands for τ'_j and τ*: the largest of all keys.
-    rule_givens = RuleGivens(tau, t, fall, times, top, tau, call("ln", "n"), Name("ε"), factors)
+    rule_givens = rule.RuleGivens(
+        tau, t, fall, times, top, tau, call("ln", "n"), Name("ε"), factors
+    )
     larger: Any = lambda x, y: call("max", x, y)  # noqa: E731
-    numbers = NumberKind(grown, lambda _: name("λ", "a"), larger, named=named)
+    numbers = rule.NumberKind(grown, lambda _: name("λ", "a"), larger, named=named)
     below, merges = int(counts.below.max()), counts.merges
     counted: Any = SimpleNamespace(
         below=below, alone=counts.alone, merges=merges, room=lambda each: 1 - merges * each
     )
-    result = exponents(rule_givens, precision, counted, numbers)
+    result = rule.exponents(rule_givens, precision, counted, numbers)
     read = {"b": result.below, "s": result.alone, "a": result.a}
     # Backward, so that a letter appears only if a later definition uses it.
     for letter, x in reversed(outcome.items()):

@@ -11,7 +11,7 @@ import numpy as np
 
 from symattn.arrays.enclosing.exponential import CHUNK, STEPS, exp_moderate, powers
 from symattn.arrays.formats import Format
-from symattn.bounds.rule import rate_of
+from symattn.bounds import rule
 
 FARTHEST = 600.0  # larger exponents give no bound
 # Up to here e^x − 1 ≤ x (1 + 0.51 x), which is relatively sharp where 1 would cancel.
@@ -33,13 +33,13 @@ _powers = lru_cache(1)(
 def rate(f: Format) -> float:
     """Return λ, rounded up."""
     # The conversion to float may round down by one unit.
-    return float(rate_of(f.u)) * (1 + 2.0**-52)
+    return float(rule.rate_of(f.u)) * (1 + 2.0**-52)
 
 
 @lru_cache(4096)
 def g(n: int, f: Format) -> float:
     """Return e^{nλ} − 1, rounded up."""
-    return growth_of(n * rate_of(f.u))
+    return growth_of(n * rule.rate_of(f.u))
 
 
 @lru_cache(4096)

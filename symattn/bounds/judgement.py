@@ -42,11 +42,10 @@ from symattn.bounds.case_result import ExactOutput, Expected
 from symattn.bounds.judge import expected, in_float64, products
 from symattn.bounds.plain_bound import usual_or_sink
 from symattn.bounds.reference import Run, run
-from symattn.bounds.sharp import elements, means
+from symattn.bounds.sharp import elements, means, rows_in_float64
 from symattn.bounds.sharp.elements import Accused
 from symattn.bounds.sharp.limits import Stores
 from symattn.bounds.sharp.means import MeanBeyondLimit
-from symattn.bounds.sharp.rows_in_float64 import Made, applies, wide
 from symattn.bounds.sharp.sample import averaged, chosen, only
 from symattn.document.errors import InputError, Refused, Undecided
 
@@ -146,7 +145,7 @@ def judge_output(
 
         assert how is not None
         return _judge_measured(Measured.of(dropped(spec, inputs, how, factors), got), rows)
-    if how is None or not applies(spec, inputs):
+    if how is None or not rows_in_float64.applies(spec, inputs):
         return _judge_by_worst_case(spec, inputs, got, precision)
     # Few elements: the worst case is fast, and certain.
     if prod(got.shape) * inputs["k"].shape[-2] <= _FEW:
@@ -186,7 +185,7 @@ def judge_by_filter(
     Elements are not ``beyond`` if right replays need too much of their tolerance. Raises ``Refused`` if the filter does
     not apply.
     """
-    result: Made = {}
+    result: rows_in_float64.Made = {}
     # Both tests share alpha, and the elements' last blocks are used again by the means.
     accused = elements.judged(spec, inputs, how, got, alpha / 2, result)
     if accused.count:
@@ -283,7 +282,8 @@ def measure_logarithms(
 def widened(inputs: Arrays) -> dict[str, Any]:
     """Return the inputs with float64 in place of float32."""
     return {
-        name: wide(a) if a.dtype == namespace_of(a).float32 else a for name, a in inputs.items()
+        name: rows_in_float64.wide(a) if a.dtype == namespace_of(a).float32 else a
+        for name, a in inputs.items()
     }
 
 

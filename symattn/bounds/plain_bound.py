@@ -22,13 +22,13 @@ from symattn.arrays.precision import Precision
 from symattn.arrays.tensors import dtype_kind, is_tensor
 from symattn.attention.enclosing.pattern import Head, front, heads
 from symattn.attention.spec import Attention
+from symattn.bounds import rule
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.distances import ValueColumns
 from symattn.bounds.exponents import ScoreExponents
 from symattn.bounds.float_worst_case import Rows, enlarged, shares
 from symattn.bounds.growth import g
 from symattn.bounds.reference import float64_inputs, usual
-from symattn.bounds.rule import limit
 from symattn.bounds.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings
 from symattn.document.errors import Undecided
 
@@ -130,7 +130,7 @@ class ByHead:
             else np.zeros_like(result.moved)
         )
         # H7; 2 % covers the roundings of float64.
-        most = limit(p)
+        most = rule.limit(p)
         over = result.vanishes | (scores.largest[..., 0] * (LOG2_E * 1.02) > most)
         over |= values.total.max(axis=-1) * 1.02 > most
         self.allowed[at] = enlarged(result.moved + last)

@@ -24,10 +24,10 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.bounds import formula as formula_of
+from symattn.bounds import rule
 from symattn.bounds.exponents import stored
 from symattn.bounds.formula import letter
 from symattn.bounds.growth import FARTHEST, g, power_up, rate
-from symattn.bounds.rule import Counts, limit, shared_out
 from symattn.bounds.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings
 from symattn.document.errors import InputError, Undecided
 from symattn.document.notation import Node
@@ -85,7 +85,7 @@ def a_priori(sizes: InputLimits, precision: Precision) -> APriori:
     True
     """
     # One row with all keys: the largest that ``sizes`` allow.
-    counts = Counts(precision, sizes.n, np.array([[sizes.n]]))
+    counts = rule.Counts(precision, sizes.n, np.array([[sizes.n]]))
     try:
         return _Formula(sizes, precision, counts).bound()
     # Huge scores overflow the formula, which then says nothing.
@@ -100,7 +100,7 @@ def a_priori(sizes: InputLimits, precision: Precision) -> APriori:
 
 
 class _Formula:
-    def __init__(self, sizes: InputLimits, precision: Precision, counts: Counts) -> None:
+    def __init__(self, sizes: InputLimits, precision: Precision, counts: rule.Counts) -> None:
         self.sizes, self.precision, self.counts = sizes, precision, counts
         eps = 2 * precision.exp_ulps * float(precision.score.u)
         self.eps, self.lam = eps / (1 - eps), rate(precision.accumulate)
@@ -173,7 +173,7 @@ class _Formula:
         # The last rounding is what the bound has beyond M.
         last = result["bound"] / up - result["M"]
         parts |= {"stored weights": result["P"], "underflow": result["U"], "output": last}
-        most = limit(self.precision)
+        most = rule.limit(self.precision)
         # H7, with 3 % for roundings of T and of the sum.
         scores_fit = self.t * LOG2_E * 1.03 <= most
         in_range = scores_fit and self.sizes.n * self.sizes.v_max * 1.03 <= most
@@ -214,4 +214,4 @@ class _Formula:
         roundings = (float(n) * self.lam for n in counts)
         # 1 in place of 0, where all shares are 0 anyway.
         sizes = self.a or 1.0, self.alone or 1.0, self.below or 1.0
-        return shared_out((moved, apart, lost), sizes, (self.tau, rescaling, *roundings))
+        return rule.shared_out((moved, apart, lost), sizes, (self.tau, rescaling, *roundings))

@@ -61,6 +61,7 @@ from symattn.attention.positions.rotary import (
     positions_of_pairs,
     rows_of_pairs,
 )
+from symattn.bounds import rule
 from symattn.bounds.arithmetic import Balls, extents, g, largest_row, number, size, upper
 from symattn.bounds.reference import (
     Run,
@@ -70,7 +71,6 @@ from symattn.bounds.reference import (
     trace,
     values_of_products,
 )
-from symattn.bounds.rule import rate_of
 from symattn.document.errors import InputError
 
 # K of H3: roundings of the scale, in constants and products together.
@@ -114,7 +114,7 @@ def factor_roundings(precision: Precision, f: Format) -> int:
     factors = precision.factors
     if factors is None:
         return 0
-    return ceil(2 * rate_of(factors.u) / rate_of(f.u))
+    return ceil(2 * rule.rate_of(factors.u) / rule.rate_of(f.u))
 
 
 class _Scores:

@@ -10,10 +10,10 @@ from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Block, Step, Text
 from symattn.document.notation import Node
 from symattn.document.text import plain_text
+from symattn.proof import typeset_words
 from symattn.proof.theorem import Theorem, TheoremOutcome, decide
-from symattn.proof.typeset_words import statement
+from symattn.theorems import findings
 from symattn.theorems.as_printed import read
-from symattn.theorems.findings import finding
 from symattn.theorems.reading import Reading, boxed, of_print, read_apart
 
 
@@ -42,7 +42,7 @@ class CitedTheorem:
     @property
     def statement(self) -> tuple[tuple[Node, ...], Text]:
         """The statement as formulas, or else as words."""
-        return statement(self.theorem.says)
+        return typeset_words.statement(self.theorem.says)
 
     def result(self, title: str = "Result") -> tuple[Block, ...]:
         """Return the relations that were read, in a box, and the statement's words below it."""
@@ -53,7 +53,7 @@ class CitedTheorem:
         """Return its false variant, with the numbers that refute it."""
         said = self.theorem.false_says
         comma = "" if isinstance(said[-1], str) and said[-1].endswith(".") else ";"
-        refuted = finding(self.outcome).counterexample
+        refuted = findings.finding(self.outcome).counterexample
         return model.Note(
             (model.Emph("Not so."), " ", *capitalised(said), f"{comma} refuted by ", *refuted, ".")
         )

@@ -7,13 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from symattn.arrays.array import Array
-from symattn.attention.linear import (
-    corrected,
-    decayed_scores,
-    delta_step,
-    delta_token,
-    empty_state,
-)
+from symattn.attention import linear
 from symattn.derivations.derivation_texts import DerivationText
 from symattn.derivations.exactly import entries, exact, same
 from symattn.derivations.steps import FalseStep
@@ -46,7 +40,7 @@ def derivation() -> Document:
         "I": eye("n"),
         "L": lambda reader: reader.array("b")[:, None] * _key_products(reader),
         "T": _inverse_times_rates,
-        "A": lambda reader: decayed_scores(reader.array("Q"), reader.array("K")),
+        "A": lambda reader: linear.decayed_scores(reader.array("Q"), reader.array("K")),
         "U": lambda _: _stack(token.correction for token in tokens),
         "O": lambda _: _stack(token.output for token in tokens),
     }
@@ -68,7 +62,7 @@ def derivation() -> Document:
 
 def _state_after_token(reader: Reader) -> Array:
     k, v = (reader.array(x)[None, :] for x in "kv")
-    return delta_step(reader.array("S"), k, v, reader.array("β"))
+    return linear.delta_step(reader.array("S"), k, v, reader.array("β"))
 
 
 def _make_glossary_of_chunk() -> Glossary:
@@ -91,12 +85,12 @@ class _Token:
 
 def _run_example_tokens() -> list[_Token]:
     """Run the tokens one by one. Raises FalseStep if a state is not the one before it and the correction."""
-    state = empty_state(exact(KEYS), exact(VALUES))
+    state = linear.empty_state(exact(KEYS), exact(VALUES))
     result = []
     for q, k, v, rate in zip(*map(_rows, (QUERIES, KEYS, VALUES)), RATES, strict=True):
         recalled = k @ state
         correction = (v - recalled) * rate
-        after, output = delta_token(state, q, k, v, exact(rate))
+        after, output = linear.delta_token(state, q, k, v, exact(rate))
         # Each state is checked against the update that is printed.
         if not same(after, state + k.mT @ correction):
             raise FalseStep("a state of the example is not the one before it and its correction")
@@ -118,13 +112,13 @@ def _stack(rows: Any) -> Any:
 
 def _key_products(reader: Reader) -> Array:
     """Return the products of each key with those before it (n, n)."""
-    return decayed_scores(reader.array("K"), reader.array("K"), itself=False)
+    return linear.decayed_scores(reader.array("K"), reader.array("K"), itself=False)
 
 
 def _inverse_times_rates(reader: Reader) -> Array:
     """Return T, the solution of the system for the identity in place of the values."""
     k, rates = reader.array("K"), reader.array("b")[:, None]
-    return corrected(k, identity(reader, k.shape[0]), rates)
+    return linear.corrected(k, identity(reader, k.shape[0]), rates)
 
 
 def _make_table_of_tokens(tokens: list[_Token]) -> Table:

@@ -10,19 +10,7 @@ from typing import Any, NamedTuple
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.linear import (
-    Step,
-    chunk_read_before,
-    decayed,
-    decayed_scores,
-    empty_state,
-    erasing_chunk,
-    erasing_token,
-    gated_chunk,
-    gated_step,
-    scan,
-    step_read_before,
-)
+from symattn.attention import linear
 from symattn.derivations.derivation_texts import DerivationText
 from symattn.derivations.exactly import entries, exact, same
 from symattn.derivations.steps import FalseStep
@@ -95,8 +83,8 @@ def derivation() -> Document:
     of_gates = walks["gdn2"]
     numbers: dict[str, Any] = {
         "I": eye("n"),
-        "A": lambda reader: decayed_scores(*map(reader.array, "QKG")),
-        "L": lambda reader: decayed_scores(
+        "A": lambda reader: linear.decayed_scores(*map(reader.array, "QKG")),
+        "L": lambda reader: linear.decayed_scores(
             reader.array("P"), reader.array("K"), reader.array("G"), itself=False
         ),
         "Y": lambda _: _stack(token.seen for token in of_gates.tokens),
@@ -131,8 +119,8 @@ def _stack(rows: Iterable[Array]) -> Any:
 class StepForms(NamedTuple):
     """The implementation of one token, and of a chunk of them, from the same arrays."""
 
-    token: Step
-    chunk: Step
+    token: linear.Step
+    chunk: linear.Step
 
 
 class Erased(NamedTuple):
@@ -162,8 +150,10 @@ class RuleWalk:
 def _run_walks() -> dict[str, RuleWalk]:
     """Run each rule token by token, in exact numbers."""
     k, v, g = (exact(x) for x in (KEYS, VALUES, GATES))
-    erasing = StepForms(erasing_token, erasing_chunk)
-    before = StepForms(partial(erasing_token, before=True), partial(erasing_chunk, before=True))
+    erasing = StepForms(linear.erasing_token, linear.erasing_chunk)
+    before = StepForms(
+        partial(linear.erasing_token, before=True), partial(linear.erasing_chunk, before=True)
+    )
 
     p, beta = exact(AUXILIARY), exact(RATES)
     read = Erased(beta * p, before=True)
@@ -183,12 +173,16 @@ def _run_walks() -> dict[str, RuleWalk]:
     rwkv7 = RuleWalk(caption, {"v_t": v, "α_t": -kappa, "b_t": replaced}, tokens)
 
     bonus = _stack(exact(BONUS) for _ in KEYS)
-    tokens = _run_tokens(StepForms(step_read_before, chunk_read_before), (k, v, g, bonus))
+    tokens = _run_tokens(
+        StepForms(linear.step_read_before, linear.chunk_read_before), (k, v, g, bonus)
+    )
     caption = "RWKV-6; a token reads the state before it is added, and itself by the bonus b."
     rwkv6 = RuleWalk(caption, {"v_t": v, "b_t": bonus}, tokens)
 
     step, gates = exact(STEPS), exact([[GATE_OF_HEAD]] * len(KEYS))
-    tokens = _run_tokens(StepForms(gated_step, gated_chunk), (k, step * v, step * gates))
+    tokens = _run_tokens(
+        StepForms(linear.gated_step, linear.gated_chunk), (k, step * v, step * gates)
+    )
     skipped = tuple(
         token._replace(output=token.output + SKIP * row)
         for token, row in zip(tokens, _rows(v), strict=True)
@@ -206,7 +200,7 @@ def _run_tokens(
     Of what erases, they are k, v, p, r and g. Raises ``FalseStep`` if chunks give another state or other outputs, or
     if a state is not the one before it, less what is erased.
     """
-    q, state = exact(QUERIES), empty_state(*arrays[:2])
+    q, state = exact(QUERIES), linear.empty_state(*arrays[:2])
     result = []
     for i in range(len(KEYS)):
         rows = [x[i : i + 1, :] for x in arrays]
@@ -214,7 +208,7 @@ def _run_tokens(
         seen = None
         if erased is not None:
             k, v, _, r, g = rows
-            kept = decayed(state, g)
+            kept = linear.decayed(state, g)
             seen = erased.p[i : i + 1, :] @ (state if erased.before else kept)
             # Each state is checked against the formula that is printed.
             if not same(after, kept - r.mT @ seen + k.mT @ v):
@@ -224,7 +218,7 @@ def _run_tokens(
         result.append(Token(seen, after, output))
         state = after
     for bounds in ((0, 3), (0, 1, 3), (0, 2, 3)):
-        end = scan(steps.chunk, empty_state(*arrays[:2]), bounds, q, *arrays)
+        end = linear.scan(steps.chunk, linear.empty_state(*arrays[:2]), bounds, q, *arrays)
         outputs = _stack(token.output for token in result)
         if not (same(end.state, state) and same(end.output, outputs)):
             raise FalseStep(f"the tokens of the example in the chunks {bounds} give other results")

@@ -20,8 +20,8 @@ from symattn.document import notation as nt
 from symattn.document.formulas import Roles, formula, running_text
 from symattn.document.model import Column, Document, Result, Steps, Table, Text
 from symattn.document.notation import Decimal, Node
+from symattn.proof.relations import judging
 from symattn.proof.relations.glossary import Glossary
-from symattn.proof.relations.judging import relations
 from symattn.proof.relations.part_values import Value
 from symattn.proof.relations.reader import Reader
 from symattn.theorems.letters import ATTENTION, of_tokens
@@ -331,13 +331,14 @@ def lookup() -> Document:
     )
     text.blocks(_TIES)
     dispersion = text.theorem("softmax.softmax-dispersion")
-    *_, entropy = relations(dispersion.theorem.says)
+    *_, entropy = judging.relations(dispersion.theorem.says)
     # the limits in a box
     results = text.blocks(_LIMITS)
     (group,) = results
     assert isinstance(group, Steps)
     rows = tuple(
-        nt.Row((step.formula, nt.Words("as"), *relations(step.reason))) for step in group.items
+        nt.Row((step.formula, nt.Words("as"), *judging.relations(step.reason)))
+        for step in group.items
     )
     limits = [
         Result(

@@ -5,13 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from symattn.arrays.array import Array
-from symattn.attention.linear import (
-    chunk_of_sums,
-    empty_state,
-    gated_chunk,
-    gated_step,
-    scan,
-)
+from symattn.attention import linear
 from symattn.derivations.derivation_texts import DerivationText
 from symattn.derivations.exactly import entries, exact, same
 from symattn.derivations.steps import FalseStep
@@ -65,7 +59,7 @@ def derivation() -> Document:
 def _step(reader: Reader) -> tuple[Array, Array]:
     """Return the state after the token, and its output (d_v,), by the implementation."""
     q, k, v, g = (reader.array(x)[None, :] for x in "qkvg")
-    state, output = gated_step(reader.array("S"), q, k, v, g)
+    state, output = linear.gated_step(reader.array("S"), q, k, v, g)
     return state, output[0, :]
 
 
@@ -73,21 +67,21 @@ def _chunk_from_zero(reader: Reader) -> tuple[Any, Any]:
     """Return the state after all tokens and their outputs, as one chunk from the state 0."""
     q, k, v, sums = (reader.array(x) for x in "QKVG")
     zero = 0 * (k.mT @ v)
-    return chunk_of_sums(zero, q, k, v, sums, reader.array("c")[None, :])
+    return linear.chunk_of_sums(zero, q, k, v, sums, reader.array("c")[None, :])
 
 
 # -- three tokens in exact numbers -------------------------------------------------------------------------------------
 def _run_example_tokens() -> tuple[list[Array], list[Array]]:
     """Return the state after each token and its output (1, d_v). Raises FalseStep if chunks give others."""
     q, k, v, g = (exact(x) for x in (QUERIES, KEYS, VALUES, GATES))
-    state = empty_state(k, v)
+    state = linear.empty_state(k, v)
     states, outputs = [], []
     for i in range(len(KEYS)):
-        state, output = gated_step(state, *(x[i : i + 1, :] for x in (q, k, v, g)))
+        state, output = linear.gated_step(state, *(x[i : i + 1, :] for x in (q, k, v, g)))
         states.append(state)
         outputs.append(output)
     for bounds in ((0, 3), (0, 1, 3), (0, 2, 3)):
-        end, _ = scan(gated_chunk, empty_state(k, v), bounds, q, k, v, g)
+        end, _ = linear.scan(linear.gated_chunk, linear.empty_state(k, v), bounds, q, k, v, g)
         if not same(end, state):
             raise FalseStep(f"the tokens of the example in the chunks {bounds} give another state")
     return states, outputs

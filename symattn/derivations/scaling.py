@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
-from symattn.derivations import jacobian
+from symattn.derivations import jacobian, scaling_numpy, scaling_typical
 from symattn.derivations.derivation_texts import DerivationText
 from symattn.derivations.parameters import number_or_letter
-from symattn.derivations.scaling_numpy import D_K, ScalingSetting, at_size, evidence, numpy_section
-from symattn.derivations.scaling_typical import TYPICAL, typical
 from symattn.derivations.steps import of_all
 from symattn.document.codec import command
 from symattn.document.errors import InputError
@@ -125,17 +123,20 @@ insert end
 
 def derivation(dk: int = 4, mean: object = None, seed: int = 0) -> Document:
     """Derive moments of q·k, the effect of 1/√d_k, and the Jacobian of softmax, its size typically and in the mean."""
-    setting = ScalingSetting(dk, None if mean is None else _parse_component_mean(mean))
-    comparison = numpy_section(setting, seed)
+    setting = scaling_numpy.ScalingSetting(
+        dk, None if mean is None else _parse_component_mean(mean)
+    )
+    comparison = scaling_numpy.numpy_section(setting, seed)
     values: dict[str, Any] = {
-        "at": at_size(setting), "mu": setting.mu, "dk": dk, "one": variance_formula(setting, ""),
+        "at": scaling_numpy.at_size(setting), "mu": setting.mu, "dk": dk, "one": variance_formula(setting, ""),
         "matrix": jacobian.matrix(3), "tokens": 3,
-        "end": (*typical(dk), *comparison), "here": At(formula("Var(s)"), at_size(setting)),
+        "end": (*scaling_typical.typical(dk), *comparison),
+        "here": At(formula("Var(s)"), scaling_numpy.at_size(setting)),
         "spread": _at_size(setting, True),
     }  # fmt: skip
     text = DerivationText({"": jacobian.letters()}, **values)
     text.values |= {
-        "variance": _yield_variance_result(text, setting, evidence(comparison)),
+        "variance": _yield_variance_result(text, setting, scaling_numpy.evidence(comparison)),
         "difference": _yield_score_gap_result(text, setting),
     }
     return text.document(
@@ -162,7 +163,7 @@ def _is_of_answer(step: Step) -> bool:
     return (divided and not by_numpy) or step.reason == (_NONZERO,)
 
 
-def _write_scaling_text(setting: ScalingSetting) -> str:
+def _write_scaling_text(setting: scaling_numpy.ScalingSetting) -> str:
     """Return the text for means that are 0, that have a value, or first 0 and then any."""
     centred = setting.centred
     dropped = f" :: dropped in “{OTHER_MEANS}”" if setting.mean is None else ""
@@ -176,7 +177,7 @@ def _write_scaling_text(setting: ScalingSetting) -> str:
         _BEGINS.replace("@dk", str(setting.d_k)),
         assumed(setting),
         (f"{_ZERO}{dropped}\n{_NORMAL}" if centred else f"{_NORMAL}, as at $@mu = 0$")
-        + f" :: for “{TYPICAL}” alone",
+        + f" :: for “{scaling_typical.TYPICAL}” alone",
         _SCORE.replace("@written\n", written),
         "main- E[s] = 0 :: zero mean" if centred else "",
         _VARIANCE,
@@ -204,7 +205,7 @@ def _parse_component_mean(given: object) -> Fraction | str:
     return value
 
 
-def assumed(setting: ScalingSetting) -> str:
+def assumed(setting: scaling_numpy.ScalingSetting) -> str:
     """Return the letters, with zero means in the main derivation if A3 is assumed, and the first assumptions."""
     result, mean = _LETTERS, setting.mu.base
     for key in "kK":
@@ -214,13 +215,13 @@ def assumed(setting: ScalingSetting) -> str:
     return result.replace("σ @m,", f"σ {mean},").replace("σ @m\n", f"σ {mean}\n")
 
 
-def variance_formula(setting: ScalingSetting, size: str) -> Node:
+def variance_formula(setting: scaling_numpy.ScalingSetting, size: str) -> Node:
     """Return d_k σ⁴, or d_k σ²(σ² + 2μ²) for means other than 0."""
     return setting.formula(size + ("σ⁴" if setting.centred else "σ² {σ² + 2 @mu²}"))
 
 
 def _yield_variance_result(
-    text: DerivationText, setting: ScalingSetting, by_numpy: tuple[Evidence, ...]
+    text: DerivationText, setting: scaling_numpy.ScalingSetting, by_numpy: tuple[Evidence, ...]
 ) -> Iterator[Result]:
     section, variance = text.sections["main"], formula("Var(q·k)")
 
@@ -228,12 +229,12 @@ def _yield_variance_result(
         return section.claim(equals(left, right), ())
 
     every = claimed(variance, variance_formula(setting, "d_k "))
-    claim = At(variance, at_size(setting))
+    claim = At(variance, scaling_numpy.at_size(setting))
     here = claimed(claim, _at_size(setting, not setting.centred))
     scaled = claimed(formula("Var({q·k}/√d_k)"), variance_formula(setting, ""))
     formulas: list[Node] = [
         Row((every.formula, here.formula)),
-        Row((scaled.formula, Words("for every"), D_K)),
+        Row((scaled.formula, Words("for every"), scaling_numpy.D_K)),
     ]
     if isinstance(setting.mean, Fraction) and setting.mean:
         at_mean = formula("d_k σ² {σ² + @twice}", values={"twice": 2 * setting.mean**2})
@@ -242,17 +243,19 @@ def _yield_variance_result(
     yield Result("Result", tuple(formulas), (of_all(every, scaled, here), *by_numpy))
 
 
-def _at_size(setting: ScalingSetting, general: bool) -> Node:
+def _at_size(setting: scaling_numpy.ScalingSetting, general: bool) -> Node:
     """Return the variance at a size: 4σ⁴, or 4σ⁴ + 8μ²σ²."""
     d_k = setting.d_k
     coefficient = d_k if d_k > 1 else ""
     return setting.formula(f"{coefficient} σ⁴" + f" + {2 * d_k} @mu² σ²" * general)
 
 
-def _yield_score_gap_result(text: DerivationText, setting: ScalingSetting) -> Iterator[Result]:
+def _yield_score_gap_result(
+    text: DerivationText, setting: scaling_numpy.ScalingSetting
+) -> Iterator[Result]:
     inner = "σ⁴" if setting.centred else "σ² {σ² + @mu²}"
     typed = ("Var(s_1 - s_2)", f"2 d_k {inner}"), ("Var({s_1 - s_2}/√d_k)", f"2 {inner}")
     rows = [text.sections["end"].claim(equals(*map(setting.formula, sides)), ()) for sides in typed]
     formulas = (r.formula for r in rows)
-    every_width = (*formulas, Words("for every"), D_K)
+    every_width = (*formulas, Words("for every"), scaling_numpy.D_K)
     yield Result("Result", (Row(every_width),), (of_all(*rows),))

@@ -14,14 +14,14 @@ import numpy as np
 
 from symattn.derivations.exactly import value
 from symattn.derivations.steps import FalseStep, checked, together
+from symattn.document import characters
 from symattn.document import notation as nt
-from symattn.document.characters import GREEK
 from symattn.document.evidence import Evidence, Grade
 from symattn.document.formulas import formula
 from symattn.document.model import Block, Heading, Paragraph, Step, Steps, Text
 from symattn.document.notation import Decimal, Name, Node, Number, Relation, equals, relation
 from symattn.document.text import text
-from symattn.proof.relations.judging import DecidedRelation, record
+from symattn.proof.relations import judging
 
 D_K = formula("d_k")
 
@@ -37,7 +37,7 @@ class ScalingSetting:
     def mu(self) -> Name:
         """The letter for the mean."""
         if isinstance(self.mean, str):
-            return Name(GREEK.get(self.mean, self.mean))
+            return Name(characters.GREEK.get(self.mean, self.mean))
         return Name("μ")
 
     @property
@@ -168,7 +168,7 @@ def _compare_with_closed_form(
         return where
 
     relation = equals(formula, value)
-    record(DecidedRelation(relation, decide, sizes=("d_k", "n"), exact=True))
+    judging.record(judging.DecidedRelation(relation, decide, sizes=("d_k", "n"), exact=True))
     return Step(relation, (f"{2**width} points",), decide(relation))
 
 

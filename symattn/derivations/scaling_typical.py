@@ -13,8 +13,8 @@ import numpy as np
 from symattn.arrays.ball import Ball, precision
 from symattn.arrays.field.approximation import decimal
 from symattn.arrays.field.quotient import Quotient
+from symattn.derivations import scaling_numpy
 from symattn.derivations.derivation_texts import DerivationText
-from symattn.derivations.scaling_numpy import D_K
 from symattn.derivations.steps import FalseStep, enclosed
 from symattn.document import notation as nt
 from symattn.document.errors import Refused, Undecided
@@ -24,9 +24,8 @@ from symattn.document.model import Block, Column, Step, Table, Text
 from symattn.document.notation import Decimal, Node, Relation, commas, equals
 from symattn.document.text import text
 from symattn.proof import gaussian
-from symattn.proof.relations.comparing import holds
+from symattn.proof.relations import comparing, judging
 from symattn.proof.relations.glossary import Glossary
-from symattn.proof.relations.judging import DecidedRelation, RelationQuestion, record
 from symattn.proof.relations.part_values import Unread
 from symattn.proof.relations.reader import Reader
 
@@ -164,16 +163,16 @@ def at_sizes(sizes: list[int], formula: Relation, reason: Text | str, derived: N
         with precision(_BITS):
             for d_k, square in points:
                 _holds_at(relation, d_k, float(square))
-        sized = ((_SQUARE, _SQUARES), (D_K, sizes))
+        sized = ((_SQUARE, _SQUARES), (scaling_numpy.D_K, sizes))
         return enclosed(", ".join(text(equals(x, commas(*at))) for x, at in sized))
 
-    record(DecidedRelation(formula, decide, equal=_are_slope_formulas_equal))
+    judging.record(judging.DecidedRelation(formula, decide, equal=_are_slope_formulas_equal))
     return Step(formula, running_text(reason), decide(formula))
 
 
 def _are_slope_formulas_equal(a: Node, b: Node) -> bool:
     """Return whether two formulas in σ, d_k, z and π are proved equal."""
-    return RelationQuestion(equals(a, b), _NUMBERS).equal(a, b)
+    return judging.RelationQuestion(equals(a, b), _NUMBERS).equal(a, b)
 
 
 def _lift_slope_to_ball(x: object) -> Ball:
@@ -197,7 +196,7 @@ def _holds_at(relation: Relation, d_k: int, square: float) -> None:
         ]
         signs = [sign for sign, _ in relation.rest]
         true = all(
-            sign in "=≤≥" and holds(a, sign, b)
+            sign in "=≤≥" and comparing.holds(a, sign, b)
             for a, sign, b in zip(result, signs, result[1:], strict=False)
         )
     except (Unread, Refused, Undecided, ZeroDivisionError) as reason:

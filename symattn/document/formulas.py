@@ -17,8 +17,8 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, Literal
 
+from symattn.document import characters
 from symattn.document import notation as nt
-from symattn.document.characters import SIGNS, SUPERSCRIPTS
 from symattn.document.errors import InputError
 from symattn.document.model import Code, Emph, Inline, Text
 from symattn.document.notation import Like, Node, Role
@@ -35,13 +35,15 @@ ARRAY_ROLES: Roles = {
     **ROLES, "X": "input", "P": "weight", "p̂": "weight", "ô": "output", "φ_Q": "query", "φ_K": "key",
 }  # fmt: skip
 # Raised digits, signs and letters, which are read as exponents.
-_RAISED = {raised: plain for plain, raised in SUPERSCRIPTS.items() if plain in "0123456789+-ni"}
+_RAISED = {
+    raised: plain for plain, raised in characters.SUPERSCRIPTS.items() if plain in "0123456789+-ni"
+}
 _SMALL = "".join(map(re.escape, _RAISED))
 # The kinds of tokens, the first that fits: a word ends before a raised sign.
 _TOKENS = re.compile(
     rf'(?P<gap>\s+)|"(?P<said>[^"]*)"|(?P<raised>[{_SMALL}]+)|(?P<number>[0-9]+(?:\.[0-9]+)?)'
     rf"|(?P<word>(?:(?![{_SMALL}ᵀ½¼])[^\W\d_][\u0302\u0304]?)+['′″]*!?|[𝟏∞…⊙⊗∘∅∇∫])|@(?P<value>[A-Za-z0-9_]+)"
-    rf"|(?P<sign>{'|'.join(map(re.escape, SIGNS))})|(?P<mark>.)"
+    rf"|(?P<sign>{'|'.join(map(re.escape, characters.SIGNS))})|(?P<mark>.)"
 )
 # Operators with an index below and a body behind.
 _BIG: Mapping[str, Literal["sum", "prod", "max", "min"]] = {

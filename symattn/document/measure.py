@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from symattn.document import characters
 from symattn.document import notation as nt
-from symattn.document.characters import GREEK
 from symattn.document.precedence import Level, level, minus
 
 _SCRIPT = 0.68  # size of indices and exponents
@@ -18,7 +18,7 @@ def width(x: nt.Node, flat: bool = False) -> float:
         return 0.8 + _measure_bracketed_width(body, Level.BIG, flat)
     match x:
         case nt.Name():
-            base = GREEK.get(x.base, x.base)
+            base = characters.GREEK.get(x.base, x.base)
             scripts = sum(width(s, True) for s in x.sub)
             return _LETTER * len(base) + _SCRIPT * scripts
         case nt.Number():

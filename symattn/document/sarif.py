@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
-from symattn.document.characters import escaped_controls
+from symattn.document import characters
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 #: The folder from which paths are counted, which the reader of a log knows.
@@ -130,7 +130,7 @@ def sarif(results: Sequence[LogResult], version: str, command: str = "") -> str:
         "results": [_result(result, numbers[result.rule]) for result in results],
     } | ({"properties": {"command": command}} if command else {})
     log = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
-    return escaped_controls(json.dumps(log, indent=2, ensure_ascii=False) + "\n")
+    return characters.escaped_controls(json.dumps(log, indent=2, ensure_ascii=False) + "\n")
 
 
 def _rule(result: LogResult) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Any
 
+from symattn.document import characters
 from symattn.document import notation as nt
-from symattn.document.characters import GREEK
 
 ROLES: dict[str, nt.Role] = {
     "q": "query",
@@ -44,7 +44,7 @@ def symbol_name(text: str, roles: dict[str, nt.Role] | None = None) -> nt.Name:
     match = _NAME.fullmatch(text.replace("{", "").replace("}", ""))
     if match is None:
         return nt.Name(text)
-    base = GREEK.get(match["letter"], match["letter"])
+    base = characters.GREEK.get(match["letter"], match["letter"])
     parts = ([match["number"]] if match["number"] else []) + [
         p for p in re.split(r"[_,]", match["subs"]) if p
     ]
@@ -57,7 +57,7 @@ def indices(part: str) -> Iterable[nt.Node]:
         return (nt.node(int(part)),)
     if _INDEX_PAIR.fullmatch(part):
         return tuple(nt.node(int(c)) if c.isdigit() else nt.Name(c) for c in part)
-    return (nt.Name(GREEK.get(part, part)),)
+    return (nt.Name(characters.GREEK.get(part, part)),)
 
 
 class _Converter:

@@ -10,17 +10,8 @@ import re
 import unicodedata
 from itertools import pairwise
 
+from symattn.document import characters
 from symattn.document import notation as nt
-from symattn.document.characters import (
-    ASCII_OF_GREEK,
-    FUNCTIONS,
-    GREEK,
-    LOWERED,
-    MARKS,
-    RAISED,
-    SIGNS,
-    SYMBOLS,
-)
 from symattn.document.precedence import Level, Printer, digit, letters
 
 COLOURS: dict[nt.Role, tuple[str, str]] = {
@@ -123,7 +114,7 @@ class _LatexPrinter(Printer):
             )
         if self.colours and x.role:
             letter = rf"{{\color{{{COLOURS[x.role][0]}}}{letter}}}"
-        if x.sub and (x.base in FUNCTIONS or re.search(r"\{\}[_^]", letter)):
+        if x.sub and (x.base in characters.FUNCTIONS or re.search(r"\{\}[_^]", letter)):
             # cos_m is an array: as an operator it would change the space after it; qᵢ already has a script
             letter = f"{{{letter}}}"
         return letter + self.sub(x.sub)
@@ -155,7 +146,13 @@ class _LatexPrinter(Printer):
         if shown[0].isdigit() or isinstance(after[0], nt.Decimal):
             return r" \cdot "
         upright = shown.lstrip("{").startswith(
-            (r"\mathrm", r"\mathop", *("\\" + f for f in FUNCTIONS), r"\text", r"\mathbb")
+            (
+                r"\mathrm",
+                r"\mathop",
+                *("\\" + f for f in characters.FUNCTIONS),
+                r"\text",
+                r"\mathbb",
+            )
         )
         separate = (
             upright
@@ -213,24 +210,24 @@ class _LatexPrinter(Printer):
 
 def relation_sign(sign: str) -> str:
     """Return a relation sign in TeX."""
-    if sign not in SIGNS:
-        raise ValueError(f"no relation sign {sign!r}; known: {' '.join(SIGNS)}")
-    return SIGNS[sign]
+    if sign not in characters.SIGNS:
+        raise ValueError(f"no relation sign {sign!r}; known: {' '.join(characters.SIGNS)}")
+    return characters.SIGNS[sign]
 
 
 def _write_tex_base(base: str) -> str:
-    base = GREEK.get(base, base)
+    base = characters.GREEK.get(base, base)
     letter = base.rstrip("'′")
     if letter and letter != base:
         primes = chr(39) * (len(base) - len(letter))
         return f"{{{_write_tex_base(letter)}{primes}}}"
     letters = unicodedata.normalize("NFD", base)
-    if len(letters) == 2 and letters[1] in MARKS:
-        mark = MARKS[letters[1]][0]
+    if len(letters) == 2 and letters[1] in characters.MARKS:
+        mark = characters.MARKS[letters[1]][0]
         return f"{mark}{{{letter_to_tex(letters[0]) or letters[0]}}}"
     if len(base) == 1:
         return letter_to_tex(base) or words(base)
-    if base in FUNCTIONS:
+    if base in characters.FUNCTIONS:
         return "\\" + base
     if base.isascii() and base.isalnum():
         return rf"\mathrm{{{base}}}"
@@ -285,18 +282,18 @@ _TYPOGRAPHY = {
 
 def letter_to_tex(c: str) -> str | None:
     """Return a letter or sign of a formula in TeX, or None if TeX has no command for it."""
-    if c in ASCII_OF_GREEK:
+    if c in characters.ASCII_OF_GREEK:
         if c.isupper() and c not in _HAVE_CAPITAL:
-            return rf"\mathrm{{{unicodedata.normalize('NFKD', ASCII_OF_GREEK[c])[0]}}}"
-        return _TEX_GREEK.get(c, "\\" + ASCII_OF_GREEK[c])
-    if c in SYMBOLS:
-        return SYMBOLS[c]
-    if c in SIGNS:
-        return SIGNS[c]
-    if c in RAISED:
-        return "^{" + RAISED[c] + "}"
-    if c in LOWERED:
-        return "_{" + LOWERED[c] + "}"
+            return rf"\mathrm{{{unicodedata.normalize('NFKD', characters.ASCII_OF_GREEK[c])[0]}}}"
+        return _TEX_GREEK.get(c, "\\" + characters.ASCII_OF_GREEK[c])
+    if c in characters.SYMBOLS:
+        return characters.SYMBOLS[c]
+    if c in characters.SIGNS:
+        return characters.SIGNS[c]
+    if c in characters.RAISED:
+        return "^{" + characters.RAISED[c] + "}"
+    if c in characters.LOWERED:
+        return "_{" + characters.LOWERED[c] + "}"
     return c if c.isascii() and c.isalnum() else None
 
 
@@ -315,12 +312,12 @@ def _escape_tex_character(c: str) -> str:
         return _TYPOGRAPHY[c]
     if c.isascii():
         return c if c.isprintable() or c == "\0" else " "
-    if "\u00a1" <= c <= "\u00ff" and c not in SYMBOLS and c not in RAISED:
+    if "\u00a1" <= c <= "\u00ff" and c not in characters.SYMBOLS and c not in characters.RAISED:
         return c  # every font of pdflatex's T1 has Latin-1
     if tex := letter_to_tex(c):
         return rf"\ensuremath{{{{}}{tex}}}" if tex[0] in "^_" else rf"\ensuremath{{{tex}}}"
     base, *marks = list(unicodedata.normalize("NFD", c))
-    if len(marks) == 1 and marks[0] in MARKS and base.isascii():
-        return f"{MARKS[marks[0]][1]}{{{base}}}"
+    if len(marks) == 1 and marks[0] in characters.MARKS and base.isascii():
+        return f"{characters.MARKS[marks[0]][1]}{{{base}}}"
     plain = unicodedata.normalize("NFKD", c).encode("ascii", "ignore").decode()
     return escape_text(plain) if plain.strip() else rf"\texttt{{U+{ord(c):04X}}}"

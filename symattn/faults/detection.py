@@ -26,7 +26,7 @@ from symattn.programs.calls import Target
 from symattn.verification.definitions import attention_output
 from symattn.verification.engine import SEED, Session
 from symattn.verification.report_document import typeset
-from symattn.verification.tolerances.weighing import picked
+from symattn.verification.tolerances import weighing
 
 # Seeds of the samples to which each rule is applied.
 SEEDS = range(5)
@@ -37,7 +37,7 @@ Rule = Callable[[Sample, Array], bool]
 
 def torchs(drawn: Sample, got: Array) -> bool:
     """Return whether ``torch.testing.assert_close`` with its defaults for float32 accepts an output."""
-    return picked("float32")[0].accepts(got, drawn.exact)
+    return weighing.picked("float32")[0].accepts(got, drawn.exact)
 
 
 def twice(drawn: Sample, got: Array) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from symattn.document.errors import InputError
 from symattn.models.configurations.field_rules import Kind
 from symattn.models.configurations.stored_weights import passed_over
-from symattn.programs.trace_files import read_safetensors
+from symattn.programs import trace_files
 
 MOST_BYTES = 2**30  # of one attention, and of the rows of its tokens
 _OWN = r"self_attn|self_attention|attn\.attention|attention|attn|SelfAttention"
@@ -31,7 +31,7 @@ class Checkpoint:
         if os.path.isdir(self.path):
             raise InputError(f"{self.path} is a directory; hint: name the safetensors file in it")
         try:
-            self.arrays = read_safetensors(Path(path))
+            self.arrays = trace_files.read_safetensors(Path(path))
         except OSError as error:
             raise InputError(f"{self.path} cannot be read: {error.strerror or error}") from None
 

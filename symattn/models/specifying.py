@@ -14,12 +14,13 @@ from typing import Any
 from symattn.attention.fields import whole
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError, SymattnError
+from symattn.models.configurations import promised_layers
 from symattn.models.configurations.configuration import (
     CannotTell,
     Configuration,
     configuration,
 )
-from symattn.models.configurations.promised_layers import attention, known
+from symattn.models.inferring import inferred_call, tiny_models
 from symattn.models.inferring.field_promises import width_of_heads
 from symattn.models.inferring.inference import (
     Inference,
@@ -27,17 +28,8 @@ from symattn.models.inferring.inference import (
     infer_configuration,
     require_transformers,
 )
-from symattn.models.inferring.inferred_call import CallFacts
 from symattn.models.inferring.lock import line_of, read_lock, without_layers
 from symattn.models.inferring.promised_numbers import expressions
-from symattn.models.inferring.tiny_models import (
-    DEPTH,
-    MAX_LAYERS,
-    kept_layers,
-    kinds_of_layers,
-    text_part,
-    tiny_of,
-)
 from symattn.programs.refusing import one_line
 from symattn.verification.definitions.linear import LinearAttention
 
@@ -79,7 +71,7 @@ def specify(
     row = _find_row(c)
     # A row is tested against the module of its family, and preferred.
     if row:
-        spec = attention(c, layer, kind)
+        spec = promised_layers.attention(c, layer, kind)
         return Specified(spec, "row", f"by the row of {row} in docs/models.md")
     if kind != "self":
         c.cannot_tell(
@@ -91,7 +83,7 @@ def specify(
 def _find_row(c: Configuration) -> str:
     """Return the family whose row describes a configuration, or its text part; "" if there is none."""
     try:
-        return known(c)[0].model_type
+        return promised_layers.known(c)[0].model_type
     except CannotTell:
         return ""
 
@@ -149,19 +141,21 @@ def _check_depth(c: Configuration) -> None:
     """Raise ``InputError`` for a number of layers that no model has."""
     inner = c.data.get("text_config")
     for data in (c.data, inner if isinstance(inner, Mapping) else {}):
-        for name in DEPTH:
+        for name in tiny_models.DEPTH:
             depth = data.get(name)
-            if isinstance(depth, (int, float)) and not 1 <= depth <= MAX_LAYERS:
-                raise c.refusal(name, depth, f"a number of layers from 1 to {MAX_LAYERS}")
+            if isinstance(depth, (int, float)) and not 1 <= depth <= tiny_models.MAX_LAYERS:
+                raise c.refusal(
+                    name, depth, f"a number of layers from 1 to {tiny_models.MAX_LAYERS}"
+                )
 
 
 class _InferredLayers:
     """The layers of a configuration, inferred from tiny models of it."""
 
     def __init__(self, c: Configuration) -> None:
-        self.c, self.config = c, text_part(c.completed)
+        self.c, self.config = c, tiny_models.text_part(c.completed)
         self.data = self.config.to_dict()
-        self.kinds = kinds_of_layers(self.data)
+        self.kinds = tiny_models.kinds_of_layers(self.data)
 
     @cached_property
     def inference(self) -> Inference:
@@ -171,7 +165,7 @@ class _InferredLayers:
     def specify(self, layer: int, reviewed: Container[str], lock: str | None) -> Specified:
         """Return the specification of a layer; ``reviewed`` are lines of the file ``lock``. Raises ``CannotTell``."""
         c = self.c
-        kept = enumerate(kept_layers(self.data))
+        kept = enumerate(tiny_models.kept_layers(self.data))
         # Layers of one kind by their fields have to be one kind in a run.
         alike = [place for place, i in kept if self.kinds[i] == self.kinds[layer]]
         parts = [part for part in self.inference.parts if part.layer in alike]
@@ -209,7 +203,7 @@ def _in_full_size(c: Configuration, config: Any, part: InferredPart, layer: int)
     """Return the specification of a tiny model's part with the numbers of the configuration itself."""
     facts = part.facts
     assert facts is not None
-    small = text_part(tiny_of(config).config)
+    small = tiny_models.text_part(tiny_models.tiny_of(config).config)
     if width_of_heads(small, part.layer or 0) != facts.d_k:
         c.cannot_tell("d_k is given by no field with a usual name")
     d_k = width_of_heads(config, layer)
@@ -232,7 +226,7 @@ def _in_full_size(c: Configuration, config: Any, part: InferredPart, layer: int)
     return _enlarge(facts, d_k, full)
 
 
-def _enlarge(facts: CallFacts, d_k: int, full: dict[str, float]) -> Attention:
+def _enlarge(facts: inferred_call.CallFacts, d_k: int, full: dict[str, float]) -> Attention:
     window = facts.window
     if "window" in full:
         size = int(full["window"])

@@ -16,13 +16,7 @@ from symattn.arrays.array import Array
 from symattn.attention.spec import Attention
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import InputError
-from symattn.programs.closeness import (
-    check_alpha,
-    close_to_exact,
-    on_cpu,
-    only_if_stored,
-    ready,
-)
+from symattn.programs import closeness
 from symattn.programs.frameworks import Tensor, Tensors, suspect
 from symattn.programs.question import Layout, OutputVerdict, Question, scaled
 from symattn.verification.report import Sought
@@ -41,7 +35,9 @@ def judge_attention(
     """
     question = Question.of(out, arrays, spec, **others, **how)
     words, detected = judged(question)
-    return OutputVerdict(words, "" if words else by_pieces(question, only_if_stored), detected)
+    return OutputVerdict(
+        words, "" if words else by_pieces(question, closeness.only_if_stored), detected
+    )
 
 
 @one_blas_thread
@@ -55,7 +51,7 @@ def judged(question: Question) -> tuple[str, tuple[Sought, ...]]:
     if question.power and question.alpha is not None:
         # the other half is for the rows that test the power
         question = replace(question, alpha=question.alpha / 2)
-    words = by_pieces(question, close_to_exact)
+    words = by_pieces(question, closeness.close_to_exact)
     if not words and question.gradients is not None:
         from symattn.programs.gradients import gradients_close_to_exact  # rarely needed
 
@@ -71,8 +67,8 @@ def judged(question: Question) -> tuple[str, tuple[Sought, ...]]:
         sought,
     )  # imports the known mistakes, which are rarely needed
 
-    of = ready(question)
-    of = of._replace(inputs=on_cpu(of.inputs))  # the power is computed in NumPy
+    of = closeness.ready(question)
+    of = of._replace(inputs=closeness.on_cpu(of.inputs))  # the power is computed in NumPy
     words, results = sought(of, question.out, question.power, question.alpha or 1.0, question.rows)
     missed = [
         f"No fault was found, but {r.words} would not be detected\n{r.how}"
@@ -83,7 +79,7 @@ def judged(question: Question) -> tuple[str, tuple[Sought, ...]]:
 
 
 def _check_question(question: Question) -> None:
-    check_alpha(question.alpha)
+    closeness.check_alpha(question.alpha)
     if question.gradients is not None and (question.do is None or not question.layout.plain):
         raise InputError(
             "gradients are those of ⟨do, out⟩ for one array of each; hint: give do, and no packed layout"

@@ -30,10 +30,9 @@ from symattn.bounds.called_target import (
     Outcome,
 )
 from symattn.document.errors import InputError
-from symattn.programs import frameworks, guard
+from symattn.programs import frameworks, guard, layouts
 from symattn.programs.frameworks import Tensor, Tensors, suspects
 from symattn.programs.interpreting import interpreting
-from symattn.programs.layouts import argument, from_layout, placed
 from symattn.programs.names import Function, on_first
 from symattn.programs.refusing import by_memory, one_line, refuses, where
 
@@ -103,7 +102,7 @@ class Target:
             self.around_call(),
             instead as interpreted,
         ):
-            report = watch(self._function, *placed(self.convention.arguments, passed))
+            report = watch(self._function, *layouts.placed(self.convention.arguments, passed))
         first = _first_of(report.output)
         # the array that the previous call returned, now and then
         before = self._before and (frameworks.read(self._before[0])[0], self._before[1])
@@ -158,7 +157,7 @@ class Target:
         passed = {
             a: self._make_framework_array(value, "contiguous") for a, value in arguments.items()
         }
-        places, keywords = placed(self.convention.arguments, passed)
+        places, keywords = layouts.placed(self.convention.arguments, passed)
         for listener in _listeners:
             listener()
         try:
@@ -218,13 +217,14 @@ class Target:
         function, how = self.made(kind), self.convention
 
         def called(inputs: Tensors) -> Tensor:
-            places, keywords = placed(
-                how.arguments, {a: argument(a, how, inputs) for a in how.arguments}
+            places, keywords = layouts.placed(
+                how.arguments, {a: layouts.argument(a, how, inputs) for a in how.arguments}
             )
             output = function(*places, **keywords)
             # Outputs in another layout are brought into that of the specification.
             return on_first(
-                lambda x: from_layout(x, inputs, how.layout) if isinstance(x, kind) else x, output
+                lambda x: layouts.from_layout(x, inputs, how.layout) if isinstance(x, kind) else x,
+                output,
             )
 
         return called
@@ -265,7 +265,7 @@ class Target:
                 continue
             if a.input not in inputs and a.input not in MADE:
                 raise InputError(f"{self.describe()} needs the input {a.input}")
-            arrays[a] = argument(a, self.convention, inputs)
+            arrays[a] = layouts.argument(a, self.convention, inputs)
         return arrays
 
     def _make_framework_array(self, values: Tensor, memory: Memory) -> Tensor:
@@ -313,7 +313,7 @@ class Target:
             )
             return replace(outcome, returned=returned, error=Failure("output", message))
         self._before = first, values
-        values = from_layout(values, inputs, self.convention.layout)
+        values = layouts.from_layout(values, inputs, self.convention.layout)
         others: list[NDArray[np.float64] | None] = []
         for item in output[1:] if isinstance(output, tuple) else ():
             try:

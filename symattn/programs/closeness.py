@@ -27,11 +27,10 @@ from symattn.bounds.judgement import (
     measure_logarithms,
     widened,
 )
-from symattn.bounds.sharp import means
+from symattn.bounds.sharp import means, rows_in_float64
 from symattn.bounds.sharp.elements import Accused
 from symattn.bounds.sharp.limits import Stores
 from symattn.bounds.sharp.means import MeanBeyondLimit
-from symattn.bounds.sharp.rows_in_float64 import applies
 from symattn.bounds.sharp.sample import averaged, chosen, only
 from symattn.document.errors import InputError, article
 from symattn.programs.frameworks import Tensor, Tensors, dtype_name, read
@@ -140,7 +139,7 @@ def only_if_stored(question: Question) -> str:
     # The narrowest question: the same one, with scores that are not stored.
     of = ready(replace(question, contract="fused"))
     # Outside the filter nothing is known about kernels that store no scores.
-    if of.how is None or not applies(of.spec, of.inputs):
+    if of.how is None or not rows_in_float64.applies(of.spec, of.inputs):
         return ""
     most = averaged(prod(of.shape[:-2]), of.inputs["k"].shape[-2])
     rows = (

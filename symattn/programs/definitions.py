@@ -21,18 +21,10 @@ from symattn.bounds.called_target import Convention, Failure, Layout, Outcome
 from symattn.bounds.domain import Domain
 from symattn.document.errors import InputError
 from symattn.document.keywords import plain
-from symattn.programs import frameworks
+from symattn.programs import frameworks, layouts
 from symattn.programs.calling import Agreement, for_user_code, meanings, open_ended
 from symattn.programs.calls import Target
 from symattn.programs.frameworks import Tensor
-from symattn.programs.layouts import (
-    declared,
-    documented,
-    in_words,
-    judged_as_stated,
-    readings,
-    undocumented,
-)
 from symattn.programs.modules import HeldModule
 from symattn.programs.names import Function, parameters
 from symattn.programs.packed import Wrapper
@@ -106,7 +98,7 @@ def target(
     notes += (function.note,) if isinstance(function, HeldModule) else ()
     if layout != "nd" and request.layout == "auto":
         notes += (
-            f"The axes are {in_words(layout)}, determined by trial; --layout sets another order.",
+            f"The axes are {layouts.in_words(layout)}, determined by trial; --layout sets another order.",
         )
     agreed = result.formed((*result.convention.notes, *notes, *result.other_axes, *note))
     reservations = function.reservations if isinstance(function, HeldModule) else ()
@@ -208,7 +200,7 @@ def _choose_axes_layout(function: Function, request: Request, name: str) -> Adap
     order that the user sets is the only one tried. An order that the text states is the one that is judged, if the
     function runs in it. For definitions without an order, it is the first form that runs.
     """
-    named, stated = documented(function), declared(function)
+    named, stated = layouts.documented(function), layouts.declared(function)
     orders: tuple[Layout, ...] = tuple(
         dict.fromkeys((*(d for d in named if d in _ORDERS), *_ORDERS))
     )
@@ -245,8 +237,8 @@ def _choose_axes_layout(function: Function, request: Request, name: str) -> Adap
                     judged := next((x for x in stated if x in wrong), None)
                 ):
                     wrong[judged].other_readings = (
-                        judged_as_stated(judged),
-                        *readings([layout], right=True),
+                        layouts.judged_as_stated(judged),
+                        *layouts.readings([layout], right=True),
                     )
                     return wrong[judged]
                 outcome.other_readings = _other_readings(layout, wrong, named)
@@ -269,8 +261,8 @@ def _other_readings(
     """Return notes if a right function is wrong with other axes, and if its text names other ones."""
     others = [layout for layout in wrong if layout != taken]
     if others and named and taken not in named:
-        return (undocumented(named[0], taken), *readings(others, right=False))
-    return tuple(readings(others, right=False))
+        return (layouts.undocumented(named[0], taken), *layouts.readings(others, right=False))
+    return tuple(layouts.readings(others, right=False))
 
 
 def axes_of(subject: Definition) -> list[int]:

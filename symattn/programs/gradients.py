@@ -14,7 +14,7 @@ from symattn.bounds.sharp.limits import STORED, Stores
 from symattn.bounds.sharp.sample import chosen
 from symattn.bounds.sharp.ways import bounded, largest_scale, scalings
 from symattn.document.errors import InputError
-from symattn.programs.closeness import check_representable, form_words, read_array
+from symattn.programs import closeness
 from symattn.programs.question import Question
 
 Arrays = dict[str, np.ndarray]
@@ -27,7 +27,7 @@ def gradients_close_to_exact(question: Question) -> str:
     """
     spec, returned = question.spec or Attention(), question.gradients
     read_as = {
-        name: read_array(name, array)
+        name: closeness.read_array(name, array)
         for name, array in {**question.given, "do": question.do}.items()
     }
     inputs = {name: values for name, (values, _) in read_as.items()}
@@ -43,16 +43,18 @@ def gradients_close_to_exact(question: Question) -> str:
     check_inputs(spec, dict(inputs))
     # An upstream gradient of another type must hold numbers of the format.
     if read_as["do"][1] != arithmetic.input.name:
-        check_representable("do", upstream, arithmetic.input)
+        closeness.check_representable("do", upstream, arithmetic.input)
     _check_gradient_question(spec, inputs, upstream, how, returned)
     assert how is not None
     assert returned is not None
     got = {
-        name: read_array(name, a) for name, a in zip(NAMES, returned, strict=True) if a is not None
+        name: closeness.read_array(name, a)
+        for name, a in zip(NAMES, returned, strict=True)
+        if a is not None
     }
     for name, (values, dtype) in got.items():
         # A gradient has the shape of its input: dq of q, and so on.
-        words = form_words(name, values.shape, inputs[name[1:]].shape, dtype, arithmetic)
+        words = closeness.form_words(name, values.shape, inputs[name[1:]].shape, dtype, arithmetic)
         if words:
             return words
     return _judge_gradients(

@@ -29,7 +29,7 @@ from symattn.bounds.recurrent.replays import MOST_OF_SHARP, replay
 from symattn.bounds.sharp.limits import HYPOTHESIS
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import InputError
-from symattn.programs.closeness import check_alpha, check_representable, form_words, read_array
+from symattn.programs import closeness
 from symattn.programs.question import OutputVerdict
 from symattn.verification.definitions.linear import LinearAttention
 from symattn.verification.definitions.linear_erasure import ERASING_INPUTS, is_of_keys
@@ -93,7 +93,7 @@ def judge_recurrence(
 
     Raises ``InputError`` for a specification that the law does not cover, and for arrays that do not fit.
     """
-    check_alpha(alpha)
+    closeness.check_alpha(alpha)
     check_covered(spec)
     notes = []
     # Sequences are judged one by one, up to the first that is wrong.
@@ -124,7 +124,9 @@ def _yield_recurrent_questions(
     """Yield the question of each sequence. Raises ``InputError`` if arrays do not fit."""
     inputs = {name: a for name, a in arrays.items() if a is not None}
     _check_names(spec, inputs)
-    read_as = {name: read_array(name, a) for name, a in inputs.items() if name != "cu_seqlens"}
+    read_as = {
+        name: closeness.read_array(name, a) for name, a in inputs.items() if name != "cu_seqlens"
+    }
     values = {name: np.asarray(a, dtype=np.float64) for name, (a, _) in read_as.items()}
     # States of values by keys are turned once, and are keys by values from here on.
     for name in {"initial_state", "final_state"} & values.keys() if spec.state == "vk" else ():
@@ -137,11 +139,11 @@ def _yield_recurrent_questions(
     arithmetic = Precision.of(read_as["q"][1] if precision is None else precision, words)
     for name in "qkv":
         if read_as[name][1] != arithmetic.input.name:
-            check_representable(name, values[name], arithmetic.input)
-    result, dtype = read_array("out", out)
+            closeness.check_representable(name, values[name], arithmetic.input)
+    result, dtype = closeness.read_array("out", out)
     _check_shapes(spec, values)
     shape = values["v"].shape
-    if form := form_words("out", result.shape, shape, dtype, arithmetic):
+    if form := closeness.form_words("out", result.shape, shape, dtype, arithmetic):
         raise InputError(form)
     arithmetic = replace(arithmetic, output=Format(dtype))
     state_format = Format(read_as["final_state"][1]) if "final_state" in read_as else None

@@ -17,10 +17,10 @@ from symattn.bounds.called_target import MADE, Argument, Convention, Inputs, Mem
 from symattn.bounds.case_result import Case, CaseResult, Part
 from symattn.document.errors import CannotRun, InputError
 from symattn.document.evidence import Grade, Verdict
+from symattn.programs import layouts
 from symattn.programs.case_codes import decode, encode, inputs_of, named, speaks
 from symattn.programs.child import TargetOptions, verify_target
 from symattn.programs.frameworks import Tensor
-from symattn.programs.layouts import argument, to_layout
 from symattn.programs.loading import _locate_package_root
 from symattn.programs.specifications import Specification
 from symattn.verification import engine
@@ -301,8 +301,10 @@ def _yield_assertion_lines(
     like = "q" if "q" in judged.case.inputs else "x"
     wanted = Format(convention.dtype).u
     fine = tuple(name for name in FORMATS if Format(name).u <= wanted)
-    yield f"expected = np.array({_write_nested_lists(to_layout(like, digits, convention.layout))}, dtype=object)"
-    yield f"allowed = np.array({_write_nested_lists(to_layout(like, limits, convention.layout))})"
+    entries = layouts.to_layout(like, digits, convention.layout)
+    errors = layouts.to_layout(like, limits, convention.layout)
+    yield f"expected = np.array({_write_nested_lists(entries)}, dtype=object)"
+    yield f"allowed = np.array({_write_nested_lists(errors)})"
     yield f"check({result}, expected, allowed, {fine!r})"
 
 
@@ -334,7 +336,9 @@ def _yield_call_lines(attribute: str, one: Repeated) -> Iterator[str]:
 def _evaluate_call_arguments(how: Convention, inputs: Inputs) -> dict[Argument, Tensor]:
     """Return the value of each argument that is computed from inputs."""
     return {
-        a: argument(a, how, inputs) for a in how.arguments if a.input in inputs or a.input in MADE
+        a: layouts.argument(a, how, inputs)
+        for a in how.arguments
+        if a.input in inputs or a.input in MADE
     }
 
 

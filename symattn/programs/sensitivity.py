@@ -24,11 +24,11 @@ from symattn.attention.spec import Attention
 from symattn.bounds.contracts import Contract, stored_scales
 from symattn.bounds.judgement import Measured, measure
 from symattn.bounds.reference import Variant
-from symattn.bounds.sharp.rows_in_float64 import applies
+from symattn.bounds.sharp import rows_in_float64
 from symattn.bounds.sharp.sample import averaged, chosen
 from symattn.bounds.sharp.ways import scale_of
 from symattn.document.errors import InputError
-from symattn.programs.closeness import Arrays, Ready, close, of_rows, read_array
+from symattn.programs import closeness
 from symattn.verification.arithmetic.aims import SURE, Aim, aims, in_percent, larger
 from symattn.verification.arithmetic.ranking import likeliest
 from symattn.verification.arithmetic.rungs import Grown
@@ -41,7 +41,7 @@ _BITS = 4  # rows of each head whose bits identify the arithmetic
 
 
 def sought(
-    of: Ready,
+    of: closeness.Ready,
     out: np.ndarray,
     power: Mapping[str, float],
     alpha: float,
@@ -56,14 +56,14 @@ def sought(
     wanted = aims(of.spec, power)
     if of.spec.lse:
         raise InputError("power is for an output alone; hint: leave out lse")
-    looks, got = _choose_row_sets(of, rows), read_array("out", out)[0]
+    looks, got = _choose_row_sets(of, rows), closeness.read_array("out", out)[0]
     # Divided among the looks, so that the probability applies to all of them together.
     result = dict[Aim, Sought]()
     left = list(wanted)
     share = alpha / len(looks)
     look = None
     for at in looks:
-        words = close(of, out, None, share, at, averaged=len(at))
+        words = closeness.close(of, out, None, share, at, averaged=len(at))
         if words:
             return words, ()
         look = _Look(of, got, at, share)
@@ -80,13 +80,13 @@ def sought(
     return "", tuple(result[aim] for aim in wanted)
 
 
-def _choose_row_sets(of: Ready, rows: int | Sequence[int] | None) -> list[list[int]]:
+def _choose_row_sets(of: closeness.Ready, rows: int | Sequence[int] | None) -> list[list[int]]:
     """Return the sets of rows to read: the requested ones, then twice as many each time, as far as memory allows."""
     spec, inputs, n = of.spec, of.inputs, of.shape[-2]
     if rows is not None and not np.isscalar(rows):
         return [chosen(spec, inputs, rows)]
     count, most = n, n
-    if applies(spec, inputs):
+    if rows_in_float64.applies(spec, inputs):
         heads = prod(of.shape[:-2])
         keys = inputs["k"].shape[-2]
         count = min(n, averaged(heads, keys) if rows is None else int(rows))
@@ -103,7 +103,7 @@ def _choose_row_sets(of: Ready, rows: int | Sequence[int] | None) -> list[list[i
 class _Look:
     """Some rows of an output, and what would be detected in them."""
 
-    of: Ready
+    of: closeness.Ready
     out: np.ndarray
     rows: list[int]
     alpha: float
@@ -189,13 +189,13 @@ class _Look:
         return f"{wide}more heads or tokens, larger queries, {least}"
 
     @cached_property
-    def _definition_of_read_rows(self) -> tuple[Attention, Arrays]:
-        return of_rows(self.of.spec, self.of.inputs, self.rows)
+    def _definition_of_read_rows(self) -> tuple[Attention, closeness.Arrays]:
+        return closeness.of_rows(self.of.spec, self.of.inputs, self.rows)
 
     @cached_property
     def _rounding_filter_of_rows(self) -> Grown | None:
         """The rows for the filter; None if it does not apply."""
-        if self.of.how is None or not applies(self.of.spec, self.of.inputs):
+        if self.of.how is None or not rows_in_float64.applies(self.of.spec, self.of.inputs):
             return None
         got = self.out[..., self.rows, :]
         return Grown(
@@ -207,7 +207,7 @@ class _Look:
         """The arithmetic that is nearest to the output by the bits of a few rows."""
         # A few rows, spread over the selection.
         few = self.rows[:: -(-len(self.rows) // _BITS)]
-        spec, inputs = of_rows(self.of.spec, self.of.inputs, few)
+        spec, inputs = closeness.of_rows(self.of.spec, self.of.inputs, few)
         return likeliest(BitSample(spec, inputs, self.out[..., few, :], self.of.precision.input))
 
     @cached_property

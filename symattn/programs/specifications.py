@@ -253,13 +253,13 @@ class OutputOfAttention(SpecificationKind):
 
     def mask_form(self, spec: Any, mask_axes: str) -> str:
         """Return the form of the mask that a specification has."""
-        from symattn.programs.layouts import form_of
+        from symattn.programs import layouts
 
         if not (spec.mask or spec.padding or spec.causal):
             raise InputError(
                 "--mask-axes: the specification has no mask; hint: --mask boolean or --padding"
             )
-        return form_of(mask_axes)
+        return layouts.form_of(mask_axes)
 
     def arithmetic(self) -> Callable[..., Any]:
         """See ``arithmetic``."""

@@ -25,11 +25,10 @@ from symattn.bounds.threads import one_blas_thread
 from symattn.document.codec import changed_fields
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Grade, Verdict
-from symattn.programs.closeness import Arrays, close_to_exact, logarithms, measured
+from symattn.programs import closeness, trace_files
 from symattn.programs.frameworks import Tensor, Tensors
 from symattn.programs.frameworks import read as numbers
 from symattn.programs.question import Question
-from symattn.programs.trace_files import TracePiece, count, floats, pieces, read
 from symattn.verification.arithmetic.suspects import BitSample, explained, share_left
 from symattn.verification.definitions import lse
 from symattn.verification.definitions.definition_mistakes import changes
@@ -43,31 +42,37 @@ def worst_share(
     out: Tensor, inputs: Tensors, spec: Attention, precision: Precision, rows: Sequence[int]
 ) -> float:
     """Return the largest error relative to the worst-case bound; ∞ for a wrong shape."""
-    result = measured(out, inputs, spec, precision, rows)
+    result = closeness.measured(out, inputs, spec, precision, rows)
     return float("inf") if result is None else float(result.ratios.max(initial=0.0))
 
 
-def of_lse(piece: TracePiece, precision: Precision, rows: Sequence[int]) -> tuple[str, float]:
+def of_lse(
+    piece: trace_files.TracePiece, precision: Precision, rows: Sequence[int]
+) -> tuple[str, float]:
     """Describe what is wrong with logarithms of sums in some rows, or ""; and return the largest error / allowed."""
     few = list(rows)[:: max(1, len(rows) // _FEW)]
-    return logarithms(piece.made["lse"], piece.inputs, piece.spec, precision, few)
+    return closeness.logarithms(piece.made["lse"], piece.inputs, piece.spec, precision, few)
 
 
-def of_weights(piece: TracePiece, precision: Precision, rows: Sequence[int]) -> tuple[str, float]:
+def of_weights(
+    piece: trace_files.TracePiece, precision: Precision, rows: Sequence[int]
+) -> tuple[str, float]:
     """Describe what is wrong with the weights in ``rows``, or ""; and return the largest error / allowed.
 
     Weights are the output for values V = I.
     """
     n_k = piece.inputs["k"].shape[-2]
     inputs = {**piece.inputs, "v": np.eye(n_k).astype(piece.inputs["q"].dtype)}
-    result = close_to_exact(
+    result = closeness.close_to_exact(
         Question(piece.made["weights"], inputs, piece.spec, precision, rows=rows), "weights"
     )
     share = worst_share(piece.made["weights"], inputs, piece.spec, precision, rows)
     return result, share
 
 
-def of_scores(piece: TracePiece, precision: Precision, rows: Sequence[int]) -> tuple[str, float]:
+def of_scores(
+    piece: trace_files.TracePiece, precision: Precision, rows: Sequence[int]
+) -> tuple[str, float]:
     """Judge the scores before the softmax in the same way, except those that a mask forbids.
 
     Raises ``InputError`` if they cannot be enclosed.
@@ -78,7 +83,7 @@ def of_scores(piece: TracePiece, precision: Precision, rows: Sequence[int]) -> t
     got = values[list(rows), :]
     try:
         result = measure_scores(
-            *only(piece.spec, floats(piece.inputs), rows), got, precision, storage
+            *only(piece.spec, trace_files.floats(piece.inputs), rows), got, precision, storage
         )
     except (Refused, Undecided) as error:
         raise InputError(
@@ -97,7 +102,7 @@ def of_scores(piece: TracePiece, precision: Precision, rows: Sequence[int]) -> t
 
 
 def measure_scores(
-    spec: Attention, inputs: Arrays, got: np.ndarray, precision: Precision, stored: Format
+    spec: Attention, inputs: closeness.Arrays, got: np.ndarray, precision: Precision, stored: Format
 ) -> Measured:
     """Compare scores (…, n_q, n_k) as the softmax receives them, in the format ``stored``, with the worst case.
 
@@ -115,7 +120,7 @@ def measure_scores(
 
 
 #: The judge of each array, and the most keys for it: balls are slow, and weights are the output for V = I.
-Look = Callable[[TracePiece, Precision, Sequence[int]], tuple[str, float]]
+Look = Callable[[trace_files.TracePiece, Precision, Sequence[int]], tuple[str, float]]
 FURTHER: Mapping[str, tuple[Look, int]] = {
     "lse": (of_lse, 4096),
     "weights": (of_weights, 2048),
@@ -169,7 +174,7 @@ def verify_trace(
     """
     # The default is plain attention.
     spec = spec or Attention()
-    arrays = read(path, spec, layout)
+    arrays = trace_files.read(path, spec, layout)
     dtype = arrays["q"].dtype.name
     # Integers and quantised types say nothing about how sums are rounded.
     if precision is None and dtype not in FORMATS:
@@ -177,10 +182,10 @@ def verify_trace(
             f"{path}: q is of {dtype}, which says nothing about the arithmetic; hint: --dtype float32"
         )
     judged = _JudgedTrace(
-        precision or dtype, contract, rows, alpha, count(spec, arrays), also or {}
+        precision or dtype, contract, rows, alpha, trace_files.count(spec, arrays), also or {}
     )
     # Heads one after another, since files may be larger than the memory.
-    for piece in pieces(spec, arrays):
+    for piece in trace_files.pieces(spec, arrays):
         judged.look(piece)
     heads = judged.tallies.get("o", _Tally()).seen
     shapes = ", ".join(f"{n} {' × '.join(map(str, a.shape))}" for n, a in arrays.items())
@@ -227,7 +232,7 @@ class _JudgedTrace:
         """The arithmetic in which the trace is judged."""
         return Precision.of(self.arithmetic, self.contract)
 
-    def look(self, piece: TracePiece) -> None:
+    def look(self, piece: trace_files.TracePiece) -> None:
         """Judge one piece."""
         rows = chosen(piece.spec, piece.inputs, self.rows)
         more = self.also.get(piece.place, ())
@@ -247,7 +252,7 @@ class _JudgedTrace:
                 self._record_piece_check(name, *judge(piece, self.precision, rows), piece)
 
     def _check_trace_output(
-        self, piece: TracePiece, rows: Sequence[int], more: Sequence[int]
+        self, piece: trace_files.TracePiece, rows: Sequence[int], more: Sequence[int]
     ) -> str:
         """Describe what is wrong in ``rows``, else in ``more``, which may be chosen by the contents of the output."""
         n = int(piece.inputs["q"].shape[-2])
@@ -265,9 +270,9 @@ class _JudgedTrace:
         return self._describe_rows_beyond_bound(piece, more, chosen_alpha)
 
     def _describe_rows_beyond_bound(
-        self, piece: TracePiece, rows: Sequence[int] | None, alpha: float | None
+        self, piece: trace_files.TracePiece, rows: Sequence[int] | None, alpha: float | None
     ) -> str:
-        return close_to_exact(
+        return closeness.close_to_exact(
             Question(
                 piece.made["o"],
                 piece.inputs,
@@ -279,7 +284,9 @@ class _JudgedTrace:
             )
         )
 
-    def _record_piece_check(self, name: str, words: str, share: float, piece: TracePiece) -> None:
+    def _record_piece_check(
+        self, name: str, words: str, share: float, piece: trace_files.TracePiece
+    ) -> None:
         """Record the result of a check of a piece."""
         tally = self.tallies[name]
         tally.seen, tally.worst, tally.wrong = (
@@ -330,7 +337,9 @@ class _JudgedTrace:
 _Explained = tuple[Mistake, float]
 
 
-def _find_mistake_in_trace(piece: TracePiece, precision: Precision, name: str) -> _Explained | None:
+def _find_mistake_in_trace(
+    piece: trace_files.TracePiece, precision: Precision, name: str
+) -> _Explained | None:
     """Return a mistake that leaves little of ‖y − a‖², y the array of this name and a the correct one, or None.
 
     The head by itself is tried first, then all heads, which may have been permuted.
@@ -344,7 +353,9 @@ def _find_mistake_in_trace(piece: TracePiece, precision: Precision, name: str) -
     return None
 
 
-def _sample_end_queries(piece: TracePiece, precision: Precision, name: str) -> BitSample | None:
+def _sample_end_queries(
+    piece: trace_files.TracePiece, precision: Precision, name: str
+) -> BitSample | None:
     """Return some queries at the end from which positions are counted, so that the specification applies to them.
 
     Weights are the output for values V = I.
@@ -374,7 +385,7 @@ def _sample_end_queries(piece: TracePiece, precision: Precision, name: str) -> B
         else piece.spec
     )
     got = np.take(piece.made[name], rows, axis=-1 if name == "lse" else -2)
-    return BitSample(spec, floats(inputs), numbers(got)[0], precision.input)
+    return BitSample(spec, trace_files.floats(inputs), numbers(got)[0], precision.input)
 
 
 def _of_lse(sample: BitSample) -> _Explained | None:

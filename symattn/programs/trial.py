@@ -31,22 +31,9 @@ from symattn.bounds.called_target import (
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.document.errors import InputError, SymattnError
 from symattn.document.keywords import plain
+from symattn.programs import layouts
 from symattn.programs.calling import agree
 from symattn.programs.frameworks import Tensor
-from symattn.programs.layouts import (
-    declared,
-    documented,
-    forms_beside,
-    in_axes,
-    in_every_form,
-    in_words,
-    judged_as_stated,
-    lengths,
-    lettered,
-    names_form,
-    readings,
-    undocumented,
-)
 from symattn.programs.names import AMBIGUOUS, Function, bound_keywords, meaning, parameters
 from symattn.programs.request import Request
 from symattn.verification.effort import Effort
@@ -108,8 +95,8 @@ class ConventionTrial:
         # the furthest, and how it was called
         self._reached: dict[Layout, tuple[Failure, Convention]] = {}
         self._function = function
-        self._documented, self._lettered = documented(function), lettered(function)
-        self._declared = declared(function)
+        self._documented, self._lettered = layouts.documented(function), layouts.lettered(function)
+        self._declared = layouts.declared(function)
         known = () if request.masks else parameters(function) or ()
         optional = [
             p.name
@@ -146,7 +133,10 @@ class ConventionTrial:
             )
             self.error = self._reached[layout][0] if layout in self._reached else self.error
             if layout != usual:
-                axes = f"The axes are {in_words(layout)}, with which its code ran furthest; --layout sets others."
+                axes = (
+                    f"The axes are {layouts.in_words(layout)}, with which its code ran furthest;"
+                    " --layout sets others."
+                )
                 self.convention = replace(
                     self._reached[layout][1], notes=(*self.convention.notes, axes)
                 )
@@ -213,7 +203,7 @@ class ConventionTrial:
         chosen = best
         # Forms are compared where the output is right: else nothing tells them apart.
         for i, a in enumerate(best.convention.arguments if best.near else ()):
-            forms = [a.form, *forms_beside(a, best.convention.layout, self._request)]
+            forms = [a.form, *layouts.forms_beside(a, best.convention.layout, self._request)]
             if len(forms) == 1:
                 continue
             tried = {
@@ -228,9 +218,11 @@ class ConventionTrial:
             # A form that is right, and another that is wrong, are both worth a note.
             if not wrong or not right:
                 continue
-            named = [f for f in wrong if names_form(self._function, a.parameter, f, right)]
-            shown = tuple(" or ".join(map(in_axes, some)) for some in (right, named or wrong))
-            option = in_axes(wrong[0]).strip("()").replace(" ", "")
+            named = [f for f in wrong if layouts.names_form(self._function, a.parameter, f, right)]
+            shown = tuple(
+                " or ".join(map(layouts.in_axes, some)) for some in (right, named or wrong)
+            )
+            option = layouts.in_axes(wrong[0]).strip("()").replace(" ", "")
             rest = ", which its text names" if named else f": --mask-axes {option} judges it so"
             notes.append(
                 f"With {a.parameter} as {shown[0]} it is right, and wrong as {shown[1]}{rest}."
@@ -263,7 +255,7 @@ class ConventionTrial:
     def formed(self, convention: Convention) -> Iterator[Convention]:
         """Yield the convention in every layout, with every form of its masks."""
         for layout in self._list_possible_layouts(convention):
-            yield from in_every_form(replace(convention, layout=layout), self._request)
+            yield from layouts.in_every_form(replace(convention, layout=layout), self._request)
 
     def _yield_early_end_note(self) -> Iterator[str]:
         """Yield a note if the search ended early."""
@@ -286,16 +278,16 @@ class ConventionTrial:
             and self._documented
             and not names & {*self._documented}
         ):
-            yield undocumented(self._documented[0], chosen)
+            yield layouts.undocumented(self._documented[0], chosen)
         if not best.near and self._request.layout == "auto" and chosen in self._declared:
-            yield judged_as_stated(chosen)
+            yield layouts.judged_as_stated(chosen)
         if best.near and (chosen == "nd" or chosen in self._documented):
             return  # leading axes are tested separately
         others = [
             layout for layout in self._list_possible_layouts(best.convention) if layout != chosen
         ]
         different = [layout for layout in others if self._is_near(best, layout) is (not best.near)]
-        yield from readings(different, not best.near)
+        yield from layouts.readings(different, not best.near)
         if not best.near:
             yield from self._yield_negated_mask_notes(best)
 
@@ -313,7 +305,7 @@ class ConventionTrial:
         got = None if inputs is None else self._call_with_convention(best.convention, inputs).output
         if inputs is None or got is None:
             return
-        zeros = np.zeros(spec.head_axis + lengths(inputs))
+        zeros = np.zeros(spec.head_axis + layouts.lengths(inputs))
         # A bias of zeros: the same sigmoids without − log n_k.
         bare = replace(spec, bias=True)(**inputs, bias=zeros)
         if got.shape == bare.shape and self._is_near_right_output(got, bare):
@@ -324,7 +316,7 @@ class ConventionTrial:
 
     def _is_near(self, best: Possible, layout: Layout) -> bool | None:
         """Return whether some form gives the right output in another layout; None if nothing runs in it."""
-        forms = in_every_form(replace(best.convention, layout=layout), self._request)
+        forms = layouts.in_every_form(replace(best.convention, layout=layout), self._request)
         result = [
             p.near
             for p in (self._try_convention_at_levels(how, at=best.level) for how in forms)
@@ -418,7 +410,7 @@ class ConventionTrial:
         result: list[Possible] = []
         for layout in self._list_possible_layouts(convention):
             here: list[Possible] = []
-            for formed in in_every_form(replace(convention, layout=layout), self._request):
+            for formed in layouts.in_every_form(replace(convention, layout=layout), self._request):
                 possible = self._try_convention_at_levels(formed)
                 here += [possible] if possible else []
                 if (possible and possible.near) or self._effort.over:
@@ -626,7 +618,7 @@ def _yield_convention_notes(convention: Convention, request: Request) -> Iterato
     """Yield notes on what was determined by trial."""
     if convention.layout != "nd" and request.layout == "auto":
         # What was determined by trial may be wrong, and so is said.
-        yield f"The axes are {in_words(convention.layout)}, determined by trial; --layout sets another order."
+        yield f"The axes are {layouts.in_words(convention.layout)}, determined by trial; --layout sets another order."
     for a in convention.arguments:
         if a.input == "keep" and plain(a.parameter) in AMBIGUOUS:
             read, other = ("ignore", "") if a.inverted else ("keep", "~")

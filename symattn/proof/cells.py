@@ -28,9 +28,8 @@ from symattn.arrays.special import Forbidden, Undefined
 from symattn.arrays.symbolic import Symbolic
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.text import equal_sizes
-from symattn.proof import drawing
+from symattn.proof import drawing, refuting
 from symattn.proof.feasible import Row, TooMany, point
-from symattn.proof.refuting import NamedNumbers
 from symattn.proof.statement import Declared, Numbers, Sides, pairs
 
 CELLS, _ENTRIES = 200, 100  # the most cells at all sizes together; the most entries of all arrays
@@ -229,7 +228,9 @@ class _Chosen(Numbers):
         return self.lift(numbers)
 
 
-def cells(sides: Sides, declared: Declared, brought: NamedNumbers, equal: bool = True) -> Cells:
+def cells(
+    sides: Sides, declared: Declared, brought: refuting.NamedNumbers, equal: bool = True
+) -> Cells:
     """Enumerate the cells at small sizes, and at those at which the code branches: for equations (``equal``) until a
     doubt arises, for bounds to collect numbers at which the first side may not be below the second; only an equation
     between entries without known numbers leaves these in doubt."""
@@ -280,7 +281,9 @@ def cells(sides: Sides, declared: Declared, brought: NamedNumbers, equal: bool =
     return Cells(tuple(worlds), doubt, defined, compares, decided, tuple(examined))
 
 
-def _yield_small_sizes(declared: Declared, brought: NamedNumbers) -> Iterator[Mapping[str, int]]:
+def _yield_small_sizes(
+    declared: Declared, brought: refuting.NamedNumbers
+) -> Iterator[Mapping[str, int]]:
     """Yield sizes 1 and 2, and 3 for a single letter; for three letters or more all equal; then ``branches``."""
     sorts = declared.sorts()
     alike = ((n,) * len(sorts) for n in (1, 2))

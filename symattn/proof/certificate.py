@@ -25,9 +25,9 @@ from functools import lru_cache
 from random import Random
 from typing import Any
 
+from symattn.arrays.index import expressions
 from symattn.arrays.index import expressions as ex
 from symattn.arrays.index.building import simplified
-from symattn.arrays.index.expressions import Expression, Index, Letter, PositiveLetter, recorded
 from symattn.arrays.index.writing import named
 from symattn.document.codec import Record
 from symattn.document.errors import InputError
@@ -49,11 +49,11 @@ class Sign:
     """
 
     relation: str
-    expression: Expression
-    equal: Expression
-    sides: tuple[Expression, Expression]
+    expression: expressions.Expression
+    equal: expressions.Expression
+    sides: tuple[expressions.Expression, expressions.Expression]
     known: frozenset[str] = frozenset()
-    meant: tuple[tuple[Letter, Expression], ...] = ()
+    meant: tuple[tuple[expressions.Letter, expressions.Expression], ...] = ()
     laws: tuple[tuple[str, str], ...] = ()
     only: tuple[str, ...] = ()
     rules: tuple[tuple[str, str], ...] = ()
@@ -63,14 +63,14 @@ class Sign:
 class Differing:
     """The premise that ``left`` and ``right`` are not always equal, at some place of ``sizes``; see ``Proof.rules``."""
 
-    indices: tuple[Index, ...]
-    left: Expression
-    right: Expression
+    indices: tuple[expressions.Index, ...]
+    left: expressions.Expression
+    right: expressions.Expression
     sizes: tuple[tuple[str, int], ...]
     rules: tuple[tuple[str, str], ...] = ()
 
 
-Part = tuple[str, Expression, tuple[Index, ...]]
+Part = tuple[str, expressions.Expression, tuple[expressions.Index, ...]]
 
 
 @dataclass(frozen=True)
@@ -106,11 +106,11 @@ class Concluded:
 
     rule: str
     premises: tuple[Proof | Premise, ...] = ()
-    conclusions: tuple[tuple[Expression, ...], ...] = ()
+    conclusions: tuple[tuple[expressions.Expression, ...], ...] = ()
     about: Mapping[str, About] = field(default_factory=dict, hash=False)
 
 
-About = str | bool | Expression | Part | tuple[str, ...] | tuple[Part, ...]
+About = str | bool | expressions.Expression | Part | tuple[str, ...] | tuple[Part, ...]
 Premise = Sign | Differing | Alike | Concluded
 
 
@@ -160,7 +160,9 @@ def premise(x: Premise) -> Record:
     return {"schema": SCHEMA, "kind": kind, **write(x)}
 
 
-def _parts_with_indices(indices: Sequence[Index], **parts: Expression) -> Record:
+def _parts_with_indices(
+    indices: Sequence[expressions.Index], **parts: expressions.Expression
+) -> Record:
     """Return the parts of one statement, with the free indices that they share."""
     names = numbered(indices)
     parts_written = {key: written(x, names) for key, x in parts.items()}
@@ -206,7 +208,7 @@ def _record_same_operations(x: Alike) -> Record:
 def _record_sign_proof(x: Sign) -> Record:
     indices = bare(x.expression, *x.sides)
     # Simplifying notes every divisor, and arguments of roots and logarithms.
-    with recorded() as collected:
+    with expressions.recorded() as collected:
         simplified_parts = [simplified(y) for y in _parts_of(x)]
     return {
         "conclusions": [_parts_with_indices(indices, smaller=x.sides[0], larger=x.sides[1])],
@@ -229,7 +231,7 @@ def _record_sign_proof(x: Sign) -> Record:
     }
 
 
-def _parts_of(x: Sign) -> list[Expression]:
+def _parts_of(x: Sign) -> list[expressions.Expression]:
     """Return all expressions of a sign."""
     bodies = (body for _, body in x.meant)
     return [x.expression, x.equal, *x.sides, *bodies]
@@ -238,25 +240,27 @@ def _parts_of(x: Sign) -> list[Expression]:
 def _record_rule_field(value: object) -> Any:
     match value:
         # A letter with what it stands for, and its indices.
-        case (str() as letter, Expression() as body, tuple() as indices):
+        case (str() as letter, expressions.Expression() as body, tuple() as indices):
             return {"letter": letter, **_parts_with_indices(indices, expression=body)}
         case tuple():
             return [_record_rule_field(x) for x in value]
-        case Expression():
+        case expressions.Expression():
             return written(value, {})
     return value
 
 
-def _collect_positive_letters(x: Expression) -> set[str]:
+def _collect_positive_letters(x: expressions.Expression) -> set[str]:
     """Return the names of letters that are declared to be positive."""
-    return {y.name for y in nodes(x, arguments=True) if isinstance(y, PositiveLetter)}
+    return {y.name for y in nodes(x, arguments=True) if isinstance(y, expressions.PositiveLetter)}
 
 
-def _record_hypothesis(relation: str, x: Expression) -> Record:
+def _record_hypothesis(relation: str, x: expressions.Expression) -> Record:
     return {"relation": relation, **_parts_with_indices(bare(x), expression=x)}
 
 
-def _record_element_equation(case: ElementEquation, left: Expression, right: Expression) -> Record:
+def _record_element_equation(
+    case: ElementEquation, left: expressions.Expression, right: expressions.Expression
+) -> Record:
     out: Record = {**_parts_with_indices(case.indices, left=left, right=right), "how": case.how}
     # Without a numerator the sides are equal as they are, and no sizes need a check.
     if case.numerator is not None and case.limits is not None:

@@ -41,8 +41,8 @@ from fractions import Fraction
 from random import Random, SystemRandom
 from typing import Any, NamedTuple
 
+from symattn.proof import checker_clearing, checker_testing
 from symattn.proof.checker_balls import is_positive_number
-from symattn.proof.checker_clearing import difference, minus
 from symattn.proof.checker_means import assumed_letters, bodies, expect_laws, without_means
 from symattn.proof.checker_printing import one_line as _line
 from symattn.proof.checker_printing import relations_of
@@ -60,17 +60,6 @@ from symattn.proof.checker_reading import (
 from symattn.proof.checker_signs import Signs, expect_law, hypotheses
 from symattn.proof.checker_simplifying import Simplifying, sides
 from symattn.proof.checker_steps import step
-from symattn.proof.checker_testing import (
-    Rules,
-    are_same,
-    as_set,
-    expect_differing,
-    expect_equal,
-    expect_same,
-    expect_zero,
-    needed_sizes,
-    own_sizes,
-)
 from symattn.proof.checker_values import Dice
 
 
@@ -144,7 +133,7 @@ def _read_cos_sin_pairs(e: Record) -> list[tuple[str, ...]]:
 def _check_one_equation(
     e: Record,
     written: Sequence[CheckedNode],
-    rules: Rules,
+    rules: checker_testing.Rules,
     signs: Signs,
     simplify: Simplifying,
     dice: Dice,
@@ -164,21 +153,22 @@ def _check_one_equation(
     result = [(simplify(read(d, scope)).own_form, times) for d, times in e["divisors"]]
     divisors = dict(result)
     expect(set(result) == set(divisors.items()), "two powers of one divisor")
-    needed = needed_sizes(e, numerator, scope, bool(rules))
+    needed = checker_testing.needed_sizes(e, numerator, scope, bool(rules))
     # Fewer sizes would prove less, and more would waste time.
     expect(
-        as_set(e["sizes"]) == as_set(needed), "the sizes are not those that the cut-off asks for"
+        checker_testing.as_set(e["sizes"]) == checker_testing.as_set(needed),
+        "the sizes are not those that the cut-off asks for",
     )
-    own, own_divisors = difference(left, right)
+    own, own_divisors = checker_clearing.difference(left, right)
     expect(divisors == own_divisors, "left − right has other divisors")
     # Guards the clearing itself: quotients are compared without multiplying divisors out.
-    expect_equal(left, right, scope, rules, dice)
+    checker_testing.expect_equal(left, right, scope, rules, dice)
     rows = e["how"] == "rows"
     # The certificate's numerator may be arranged in another way; the checker's own one decides.
     if own.own_form != numerator.own_form:
-        limits = own_sizes(own, scope, rows, bool(rules))
-        expect_zero(own, scope, limits, rules, rows, dice)
-    expect_zero(numerator, scope, needed, rules, rows, dice)
+        limits = checker_testing.own_sizes(own, scope, rows, bool(rules))
+        checker_testing.expect_zero(own, scope, limits, rules, rows, dice)
+    checker_testing.expect_zero(numerator, scope, needed, rules, rows, dice)
 
 
 def _check_sign_certificate(e: Record, dice: Dice) -> None:
@@ -214,12 +204,12 @@ def _check_sign_certificate(e: Record, dice: Dice) -> None:
     # After substitution the expression must be the one that the conclusions speak of.
     equal = simplify(equal)
     substituted = in_place(e["expression"], meant)
-    expect_same(simplify(read(substituted, scope)), equal, scope, dice)
+    checker_testing.expect_same(simplify(read(substituted, scope)), equal, scope, dice)
     for c in e["conclusions"]:
         expect(scope_of(c) == scope, "a conclusion about other indices")
         larger = read(c["larger"], scope)
-        gap = simplify(minus(larger, read(c["smaller"], scope)))
-        expect_same(gap, equal, scope, dice, _read_cos_sin_pairs(e))
+        gap = simplify(checker_clearing.minus(larger, read(c["smaller"], scope)))
+        checker_testing.expect_same(gap, equal, scope, dice, _read_cos_sin_pairs(e))
 
 
 # The scope and the record of the expression that a letter stands for.
@@ -262,7 +252,7 @@ def _expect_laws(e: Record, meant: Mapping[str, _Meaning], signs: Signs, dice: D
     ):
 
         def same(a: CheckedNode, b: CheckedNode, scope: Mapping[str, str] = scope) -> bool:
-            return are_same(a, b, scope, dice)
+            return checker_testing.are_same(a, b, scope, dice)
 
         expect_law(law, read(body, scope), scope, same, signs.shows_not_negative)
 
@@ -270,7 +260,7 @@ def _expect_laws(e: Record, meant: Mapping[str, _Meaning], signs: Signs, dice: D
 _KINDS: Mapping[Any, Callable[[Record, Dice], None]] = {
     "certificate": _check_equations,
     "sign": _check_sign_certificate,
-    "differing": lambda e, dice: expect_differing(e, dice, _read_cos_sin_pairs(e)),
+    "differing": lambda e, dice: checker_testing.expect_differing(e, dice, _read_cos_sin_pairs(e)),
     "bits": lambda e, dice: bits(e),
     "step": step,
 }

@@ -16,8 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count, product
 
-from symattn.proof.checker_clearing import plus
-from symattn.proof.checker_clearing import product as multiplied
+from symattn.proof import checker_clearing
 from symattn.proof.checker_reading import (
     BINDERS,
     CheckedNode,
@@ -164,12 +163,14 @@ class _Mean:
                 "random letters under a permutation",
             )
             fixed = [f for f in factors if f not in random]
-            body = multiplied([number(1), *fixed, *map(self._moment_of_one_array, of_each)])
+            body = checker_clearing.product(
+                [number(1), *fixed, *map(self._moment_of_one_array, of_each)]
+            )
             # Outer sums come first in the list, so binders are added from the innermost on.
             for name, sort in reversed(indices):
                 body = node("total", [body], name, (sort,))
             result.append(body)
-        return plus(result)
+        return checker_clearing.plus(result)
 
     def _is_random(self, x: CheckedNode) -> bool:
         return any(array_of(y.label) in self.laws for y in x.letters())
@@ -233,8 +234,8 @@ class _Mean:
                 "a cumulant that is not assumed",
             )
             alone = (y for part in parts for y in _all_one(part))
-            terms.append(multiplied([number(1), *known, *alone]))
-        return plus(terms or [number(0)])
+            terms.append(checker_clearing.product([number(1), *known, *alone]))
+        return checker_clearing.plus(terms or [number(0)])
 
 
 def _all_one(part: Sequence[CheckedNode]) -> Iterator[CheckedNode]:

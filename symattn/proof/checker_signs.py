@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from symattn.proof.checker_clearing import factors, minus, plus, product, times, vanishing
+from symattn.proof import checker_clearing, checker_testing
 from symattn.proof.checker_reading import (
     CheckedNode,
     array_of,
@@ -24,7 +24,6 @@ from symattn.proof.checker_reading import (
     scope_of,
 )
 from symattn.proof.checker_simplifying import Simplifying
-from symattn.proof.checker_testing import expect_possible
 from symattn.proof.checker_values import Dice
 
 Same = Callable[[CheckedNode, CheckedNode], bool]
@@ -105,7 +104,8 @@ class Signs:
         if x.kind != "sum":
             return self._has_every_entry(x)
         return any(
-            self._has_every_entry(y) and self.shows_not_negative(plus(others(x.below, y)))
+            self._has_every_entry(y)
+            and self.shows_not_negative(checker_clearing.plus(others(x.below, y)))
             for y in x.below
         )
 
@@ -171,7 +171,7 @@ class Signs:
 
     def _is_one_minus_relations(self, x: CheckedNode) -> bool:
         """Return whether ``x`` is 1 − a product of relations."""
-        terms = [factors(y) for y in x.below]
+        terms = [checker_clearing.factors(y) for y in x.below]
         one = [
             t
             for t in terms
@@ -220,7 +220,9 @@ def without(
     left = list(terms)
     # Terms cancel as a whole, so that the rest stays in terms with signs.
     for t in minus_these:
-        result = next((y for y in left if vanishing(plus([y, t]))), None)
+        result = next(
+            (y for y in left if checker_clearing.vanishing(checker_clearing.plus([y, t]))), None
+        )
         if result is None:
             return None
         left.remove(result)
@@ -238,7 +240,7 @@ def hypotheses(
         expect(h["relation"] in ("≠", ">", "≥"), f"{h['relation']!r} is not a relation")
         # "≥" needs no test: an expression that is always 0 meets it.
         if h["relation"] != "≥":
-            expect_possible(x, scope, dice)
+            checker_testing.expect_possible(x, scope, dice)
         result[form(x, _in_order(x))] = h["relation"]
     return Signs(result, simplify.positive, known)
 
@@ -271,23 +273,25 @@ def _differences_from_maximum(
     """Yield max f − f for each index, and max f minus any term that is at most f."""
     for top in _find_unbound_functions(x, scope, "max"):
         for y in _yield_terms_below_maximum(top, scope, same):
-            yield minus(top, y)
+            yield checker_clearing.minus(top, y)
 
 
 def _margins_of_bounded_function(x: CheckedNode, scope: Scope, *_: object) -> Iterator[CheckedNode]:
     """Yield 1 − f and 1 + f."""
     for f in _find_unbound_functions(x, scope, *BOUNDED):
-        yield minus(number(1), f)
-        yield minus(f, number(-1))
+        yield checker_clearing.minus(number(1), f)
+        yield checker_clearing.minus(f, number(-1))
 
 
 def _magnitude_minus_argument(x: CheckedNode, scope: Scope, *_: object) -> Iterator[CheckedNode]:
     """Yield |z|, |z| − z and |z| + z."""
     for f in _find_unbound_functions(x, scope, "sign"):
         (z,) = f.below
-        yield times(f, z)
-        yield minus(times(f, z), z)
-        yield minus(times(f, z), times(number(-1), z))
+        yield checker_clearing.times(f, z)
+        yield checker_clearing.minus(checker_clearing.times(f, z), z)
+        yield checker_clearing.minus(
+            checker_clearing.times(f, z), checker_clearing.times(number(-1), z)
+        )
 
 
 def _triangle_inequality_gaps(
@@ -306,9 +310,11 @@ def _triangle_inequality_gaps(
         weights = [f for f in parts if row.label not in f.free]
         # The triangle inequality needs weights of one sign.
         if along and all(map(sign, weights)):
-            y = product(along)
+            y = checker_clearing.product(along)
             norm = whole.of([row.of([y])])
-            yield minus(mean.of([product([*weights, norm])]), whole)
+            yield checker_clearing.minus(
+                mean.of([checker_clearing.product([*weights, norm])]), whole
+            )
 
 
 _Law = Callable[[CheckedNode, Scope, Same, Sign], Iterator[CheckedNode]]
@@ -337,8 +343,8 @@ def _yield_terms_below_maximum(top: CheckedNode, scope: Scope, same: Same) -> It
                 yield from _yield_terms_below_maximum(y, scope, same)
             # |z| is written sign(z) z, which is at least z and −z.
             for f in _find_unbound_functions(y, scope, "sign"):
-                if same(y, times(f, f.below[0])):
-                    yield from (f.below[0], times(number(-1), f.below[0]))
+                if same(y, checker_clearing.times(f, f.below[0])):
+                    yield from (f.below[0], checker_clearing.times(number(-1), f.below[0]))
 
 
 def instances(x: CheckedNode, scope: Scope) -> Iterator[CheckedNode]:

@@ -24,8 +24,7 @@ from fractions import Fraction
 from functools import lru_cache
 from math import isqrt, prod
 
-from symattn.proof.checker_clearing import factors, product, total
-from symattn.proof.checker_clearing import plus as flat_sum
+from symattn.proof import checker_clearing
 from symattn.proof.checker_reading import MANY, CheckedNode, expect, moved, node, number
 
 # A root below a fraction is the other root above.
@@ -66,9 +65,11 @@ class Simplifying:
             if y.kind == "ratio":
                 below = self(y.below[1])
                 # Roots are required to be positive inside, which is stronger than not 0 outside.
-                roots = [f for f in factors(below) if _is_root(f)]
+                roots = [f for f in checker_clearing.factors(below) if _is_root(f)]
                 yield from ((_settle_index_names(f.below[0]), (">",)) for f in roots)
-                rest = product(f for f in factors(below) if f not in roots)
+                rest = checker_clearing.product(
+                    f for f in checker_clearing.factors(below) if f not in roots
+                )
                 # Numbers are divided by at once, where 0 is refused.
                 if rest.kind != "number":
                     yield _settle_index_names(rest), ("≠", ">")
@@ -77,11 +78,13 @@ class Simplifying:
 
     def _divide_simplified(self, a: CheckedNode, b: CheckedNode) -> CheckedNode:
         # x / √u = x · (1/√u): roots then meet other roots in the numerator.
-        roots = [f for f in factors(b) if _is_root(f)]
+        roots = [f for f in checker_clearing.factors(b) if _is_root(f)]
         above = _multiply_simplified_nodes(
             [a, *[node("function", f.below, _ROOTS[f.label]) for f in roots]]
         )
-        below = _multiply_simplified_nodes([f for f in factors(b) if f not in roots])
+        below = _multiply_simplified_nodes(
+            [f for f in checker_clearing.factors(b) if f not in roots]
+        )
         if below.kind == "number":
             expect(below.label, "a division by zero")
             return _multiply_simplified_nodes([above, number(1 / below.label)])
@@ -89,9 +92,11 @@ class Simplifying:
         if above.kind == "number" and not above.label:
             return above
         # Relations stay outside of quotients, where sums over their indices can use them.
-        outside = [f for f in factors(above) if f.kind == "is"]
-        inside = product(f for f in factors(above) if f.kind != "is")
-        return product([*outside, node("ratio", [inside, below])])
+        outside = [f for f in checker_clearing.factors(above) if f.kind == "is"]
+        inside = checker_clearing.product(
+            f for f in checker_clearing.factors(above) if f.kind != "is"
+        )
+        return checker_clearing.product([*outside, node("ratio", [inside, below])])
 
     def _simplify_exponential(self, x: CheckedNode) -> CheckedNode:
         power = self._simplify_cached_node(x.below[0])
@@ -107,8 +112,12 @@ class Simplifying:
         rest: list[CheckedNode] = []
         # e^(x ± log y) = e^x y^(±1) for each term that is a single logarithm.
         for term in _terms_of_checked_sum(power):
-            logs = [f for f in factors(term) if f.kind == "function" and f.label == "log"]
-            others = [f for f in factors(term) if f not in logs]
+            logs = [
+                f
+                for f in checker_clearing.factors(term)
+                if f.kind == "function" and f.label == "log"
+            ]
+            others = [f for f in checker_clearing.factors(term) if f not in logs]
             # The coefficient of the logarithm: 1 without other factors, 0 if they are no number.
             sign = (
                 others[0].label
@@ -121,7 +130,7 @@ class Simplifying:
                 (up if sign > 0 else down).append(logs[0].below[0])
             else:
                 rest.append(term)
-        left = flat_sum(rest) if rest else number(0)
+        left = checker_clearing.plus(rest) if rest else number(0)
         # e^0 = 1.
         one = left.kind == "number" and not left.label
         above = _multiply_simplified_nodes([number(1) if one else node("exp", [left]), *up])
@@ -152,7 +161,7 @@ class Simplifying:
             )
         if body.kind == "number" and not body.label:
             return body
-        parts = factors(body)
+        parts = checker_clearing.factors(body)
         for f in parts:
             if f.kind == "is" and f.label == "=" and (x.label,) in f.indices:
                 left = f.indices[0]
@@ -160,10 +169,12 @@ class Simplifying:
                 # No substitution: the index is on both sides.
                 if other[0] == x.label:  # j = π(j)
                     continue
-                rest = product(g for g in parts if g is not f)
+                rest = checker_clearing.product(g for g in parts if g is not f)
                 # The sum has the one term in which both indices are equal.
                 return self(moved(rest, x.label, (x.label,), other))
-        return _multiply_simplified_nodes(list(factors(total(x, body))))
+        return _multiply_simplified_nodes(
+            list(checker_clearing.factors(checker_clearing.total(x, body)))
+        )
 
     def _simplify_function_node(self, x: CheckedNode) -> CheckedNode:
         below = [self._simplify_cached_node(y) for y in x.below]
@@ -314,13 +325,15 @@ def _add_simplified_nodes(xs: Iterable[CheckedNode]) -> CheckedNode:
     if len(rest) == 1:
         return rest[0]
     # A relation that all terms share is taken out, so that sums over its index collapse.
-    relations = [{f.own_form: f for f in factors(x) if f.kind == "is"} for x in rest]
+    relations = [
+        {f.own_form: f for f in checker_clearing.factors(x) if f.kind == "is"} for x in rest
+    ]
     common = set(relations[0]).intersection(*relations[1:])
     if not common:
-        return flat_sum(rest)
+        return checker_clearing.plus(rest)
     others = [
         _multiply_simplified_nodes(
-            [f for f in factors(x) if f.kind != "is" or f.own_form not in common]
+            [f for f in checker_clearing.factors(x) if f.kind != "is" or f.own_form not in common]
         )
         for x in rest
     ]
@@ -331,7 +344,7 @@ def _add_simplified_nodes(xs: Iterable[CheckedNode]) -> CheckedNode:
 
 def _multiply_simplified_nodes(xs: Iterable[CheckedNode]) -> CheckedNode:
     """Return the product of simplified expressions."""
-    every = [f for x in xs for f in factors(x)]
+    every = [f for x in xs for f in checker_clearing.factors(x)]
     rest = [f for f in every if f.kind != "number"]
     value = prod(f.label for f in every if f.kind == "number")
     if not value:
@@ -344,7 +357,7 @@ def _multiply_simplified_nodes(xs: Iterable[CheckedNode]) -> CheckedNode:
     paired = _combine_paired_roots(rest)
     numbers = [number(value)] if value != 1 else []
     return (
-        product([*rest, *numbers])
+        checker_clearing.product([*rest, *numbers])
         # Combined roots may meet further factors, so the product is formed again.
         if paired is None
         else _multiply_simplified_nodes([*numbers, *paired])

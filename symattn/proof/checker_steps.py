@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from symattn.proof.checker_clearing import factors, plus, times, vanishing
+from symattn.proof import checker_clearing, checker_rules, checker_testing
 from symattn.proof.checker_means import (
     assumed_letters,
     bodies,
@@ -49,18 +49,8 @@ from symattn.proof.checker_reading import (
     rewritten,
     scope_of,
 )
-from symattn.proof.checker_rules import (
-    Said,
-    Same,
-    assumes,
-    claims,
-    fold,
-    of_the_largest,
-    substitute,
-)
 from symattn.proof.checker_signs import Signs, hypotheses
 from symattn.proof.checker_simplifying import Simplifying
-from symattn.proof.checker_testing import are_same
 from symattn.proof.checker_values import Dice
 
 
@@ -68,16 +58,16 @@ from symattn.proof.checker_values import Dice
 class Given:
     """The statements of a step's premises, and their hypotheses."""
 
-    said: tuple[Said, ...]
+    said: tuple[checker_rules.Said, ...]
     signs: Signs
     simplify: Simplifying
 
-    def equations(self) -> Iterator[Said]:
+    def equations(self) -> Iterator[checker_rules.Said]:
         """Yield the equations among the claims, each also from right to left."""
         # Equality is symmetric; an order is not, so other relations keep their direction.
         for s in self.said:
             if s.sign == "=":
-                yield from (s, Said(s.scope, s.right, "=", s.left))
+                yield from (s, checker_rules.Said(s.scope, s.right, "=", s.left))
 
     def shows(
         self, scope: Mapping[str, str], left: CheckedNode, sign: str, right: CheckedNode
@@ -99,7 +89,9 @@ def step(record: Record, dice: Dice) -> None:
         "a rule that concludes nothing, or something else",
     )
     if rule in _OF_PARTS:
-        _OF_PARTS[rule](record, lambda left, right, scope: are_same(left, right, scope, dice))
+        _OF_PARTS[rule](
+            record, lambda left, right, scope: checker_testing.are_same(left, right, scope, dice)
+        )
         return
     premises = given_by(record, dice)
     if rule in _RULES:
@@ -113,9 +105,9 @@ def step(record: Record, dice: Dice) -> None:
 
 
 def _check_largest_rule(record: Record, facts: Given) -> None:
-    premises = [s for p in record["premises"] for s in claims(p, facts.simplify)]
-    for conclusion in claims(record, facts.simplify):
-        of_the_largest(conclusion, premises)
+    premises = [s for p in record["premises"] for s in checker_rules.claims(p, facts.simplify)]
+    for conclusion in checker_rules.claims(record, facts.simplify):
+        checker_rules.of_the_largest(conclusion, premises)
 
 
 def _check_induction_rule(record: Record, facts: Given) -> None:
@@ -136,7 +128,10 @@ def _check_induction_rule(record: Record, facts: Given) -> None:
     before = at(closed, ["sum", x, ["number", "-1"]])
     # The two premises of the induction: the step from x − 1 to x, and the start at 0.
     required = [
-        (plus([at(closed, x), times(number(-1), before)]), at(term, x)),
+        (
+            checker_clearing.plus([at(closed, x), checker_clearing.times(number(-1), before)]),
+            at(term, x),
+        ),
         (at(closed, ["number", "0"]), number(0)),
     ]
     for left, right in required:
@@ -173,7 +168,7 @@ def _check_repeated_rule(record: Record, facts: Given) -> None:
     expect(begun, "what is repeated does not start from a letter")
     after, before = (read(in_place(of["expression"], {letter: x}), scope) for x in (step, now))
     bounds = [
-        (facts.simplify(after), facts.simplify(times(factor, before)), "≤<"),
+        (facts.simplify(after), facts.simplify(checker_clearing.times(factor, before)), "≤<"),
         (number(0), factor, "≤<"),
     ]
     # Factor 1 would keep the measure constant, so a limit of 0 needs "<".
@@ -187,7 +182,7 @@ def _check_repeated_rule(record: Record, facts: Given) -> None:
     )
     expect(fixed, "the factor, or the measure, changes from step to step")
     # A hypothesis about the letter need not hold for the value after a step.
-    assumed = any(assumes(p, array) for p in record["premises"])
+    assumed = any(checker_rules.assumes(p, array) for p in record["premises"])
     expect(not assumed, "something is assumed of what changes from step to step")
 
 
@@ -222,16 +217,16 @@ def every_premise(record: Record) -> Iterator[Record]:
             yield from every_premise(p)
 
 
-def _yield_certified_statements(p: Record, simplify: Simplifying) -> Iterator[Said]:
+def _yield_certified_statements(p: Record, simplify: Simplifying) -> Iterator[checker_rules.Said]:
     """Yield the statements of an accepted certificate."""
     # Certificates and steps by equations store sides as records; other kinds have printed claims.
     if p["kind"] == "certificate" or (p["kind"] == "step" and p["rule"] in _EQUATIONS):
         for e in p["equations"] if p["kind"] == "certificate" else p["conclusions"]:
             scope = scope_of(e)
             left, right = (simplify(read_means(e[side], scope)) for side in ("left", "right"))
-            yield Said(scope, left, "=", right)
+            yield checker_rules.Said(scope, left, "=", right)
     else:
-        yield from claims(p, simplify)
+        yield from checker_rules.claims(p, simplify)
 
 
 def _expect_sides_defined(written: Sequence[CheckedNode], facts: Given, rule: str) -> None:
@@ -270,7 +265,10 @@ def _check_equal_squares_rule(
         for z, side in ((x, left), (y, right))
     ]
     pairs = [(a, b) for a in bases[0] for b in bases[1]]
-    squares = ((facts.simplify(times(a, a)), facts.simplify(times(b, b))) for a, b in pairs)
+    squares = (
+        (facts.simplify(checker_clearing.times(a, a)), facts.simplify(checker_clearing.times(b, b)))
+        for a, b in pairs
+    )
     expect(
         any(facts.shows(scope, a, "=", b) for a, b in squares),
         "the premises are not that the squares are equal",
@@ -285,7 +283,12 @@ def _check_equal_squares_rule(
 def _bases_with_same_square(x: CheckedNode) -> Sequence[CheckedNode]:
     """Return other terms with the same square: z if ``x`` is |z|, written as max(z, −z) or z sign(z)."""
     # max(z, −z): the two arguments add up to 0.
-    if len(x.below) == 2 and x.kind == "function" and x.label == "max" and vanishing(plus(x.below)):
+    if (
+        len(x.below) == 2
+        and x.kind == "function"
+        and x.label == "max"
+        and checker_clearing.vanishing(checker_clearing.plus(x.below))
+    ):
         return x.below
     # Order of factors in a product is arbitrary, so the sign is put last.
     match (
@@ -487,15 +490,19 @@ def _of_size(record: Record, facts: Given) -> None:
 def _is_shrinking_with_size(x: CheckedNode, sort: str, signs: Signs) -> bool:
     """Return whether ``x`` is y · (z / (n w)) with w > 0, where n is the size, which occurs nowhere else."""
     # A second factor with the size could cancel the decrease by its growth.
-    shrinking = [f for f in factors(x) if f.kind == "ratio" and _is_dependent_on_size(f, sort)]
+    shrinking = [
+        f
+        for f in checker_clearing.factors(x)
+        if f.kind == "ratio" and _is_dependent_on_size(f, sort)
+    ]
     if len(shrinking) != 1 or any(
-        _is_dependent_on_size(f, sort) for f in factors(x) if f is not shrinking[0]
+        _is_dependent_on_size(f, sort) for f in checker_clearing.factors(x) if f is not shrinking[0]
     ):
         return False
     above, below = shrinking[0].below
     # One factor n below is enough; more of them only speed the decrease.
-    sizes = [f for f in factors(below) if f.kind == "size" and f.label == sort]
-    others = [f for f in factors(below) if f not in sizes]
+    sizes = [f for f in checker_clearing.factors(below) if f.kind == "size" and f.label == sort]
+    others = [f for f in checker_clearing.factors(below) if f not in sizes]
     apart = not any(_is_dependent_on_size(f, sort) for f in (above, *others))
     return bool(sizes) and apart and all(map(signs.shows_positive, others))
 
@@ -556,4 +563,7 @@ _RULES: Mapping[str, Callable[[Record, Given], None]] = {
     "instance": _check_instance_rule,
     "repeated": _check_repeated_rule,
 }
-_OF_PARTS: Mapping[str, Callable[[Record, Same], None]] = {"fold": fold, "substitution": substitute}
+_OF_PARTS: Mapping[str, Callable[[Record, checker_rules.Same], None]] = {
+    "fold": checker_rules.fold,
+    "substitution": checker_rules.substitute,
+}

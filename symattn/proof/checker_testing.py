@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from symattn.proof.checker_clearing import difference
+from symattn.proof import checker_clearing
 from symattn.proof.checker_reading import (
     CheckedNode,
     Record,
@@ -44,7 +44,7 @@ def expect_same(
     if left.own_form == right.own_form:
         return
     # The numerator of left − right decides, as divisors are admissible by other checks.
-    own, _ = difference(left, right)
+    own, _ = checker_clearing.difference(left, right)
     try:
         expect_zero(own, scope, own_sizes(own, scope, False, bool(rules)), rules, False, dice)
     # Reciprocals under a sum need the theorem of rows, whose grid is larger.

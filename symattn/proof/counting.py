@@ -71,17 +71,8 @@ from functools import lru_cache
 from itertools import product
 from math import prod
 
+from symattn.arrays.index import expressions
 from symattn.arrays.index import expressions as ex
-from symattn.arrays.index.expressions import (
-    Canonical,
-    Exponential,
-    Expression,
-    Index,
-    Product,
-    Sum,
-    Total,
-    canonical,
-)
 from symattn.document.errors import Refused
 from symattn.proof.clearing import is_reciprocal
 
@@ -243,12 +234,12 @@ def _monomials_of_exponent(x: ex.Expression) -> list[_Monomial]:
 class RowForm:
     """A divisor Z up to the names of its rows, and the most letters 1/Z in any term."""
 
-    divisor: Expression
+    divisor: expressions.Expression
     times: int
 
 
 def grids(
-    numerator: Expression, free: Iterable[Index]
+    numerator: expressions.Expression, free: Iterable[expressions.Index]
 ) -> Iterator[tuple[CutOff, tuple[Sizes, ...]]]:
     """Yield for each number of rows the cut-off and the sizes that decide ``numerator`` = 0 with R Z = 1."""
     indices = tuple(free)
@@ -277,24 +268,26 @@ def grids(
         )
 
 
-def _key_of_reciprocal(x: Expression) -> Canonical:
+def _key_of_reciprocal(x: expressions.Expression) -> expressions.Canonical:
     """Return the key of a reciprocal up to the names of its rows, which have different sorts."""
     rows = {i: ("row", i.sort, *i.image) for i in x.free}
-    return canonical(x.children[0], rows)
+    return expressions.canonical(x.children[0], rows)
 
 
-def _count_most_reciprocals(x: Expression, key: Canonical) -> int:
+def _count_most_reciprocals(x: expressions.Expression, key: expressions.Canonical) -> int:
     """Return the most reciprocals of one form in any term."""
     if is_reciprocal(x):
         return int(_key_of_reciprocal(x) == key)
-    if isinstance(x, Sum):
+    if isinstance(x, expressions.Sum):
         return max(_count_most_reciprocals(y, key) for y in x.children)
-    if isinstance(x, Product):
+    if isinstance(x, expressions.Product):
         return sum(_count_most_reciprocals(y, key) for y in x.children)
-    return _count_most_reciprocals(x.body, key) if isinstance(x, Total) else 0
+    return _count_most_reciprocals(x.body, key) if isinstance(x, expressions.Total) else 0
 
 
-def _check_rows(numerator: Expression, forms: tuple[RowForm, ...], rows: set[str]) -> None:
+def _check_rows(
+    numerator: expressions.Expression, forms: tuple[RowForm, ...], rows: set[str]
+) -> None:
     """Raise Refused unless the rows are independent of each other."""
     for form in forms:
         # Two indices of one sort in a divisor would not be counted by rows.
@@ -308,5 +301,5 @@ def _check_rows(numerator: Expression, forms: tuple[RowForm, ...], rows: set[str
             raise Refused("it needs 1/Z · Z = 1 under a sum, and Z sums over rows itself")
     for x in (numerator, *[form.divisor for form in forms]):
         for y in nodes(x):
-            if isinstance(y, Exponential) and rows & most_bound(y.children[0]).keys():
+            if isinstance(y, expressions.Exponential) and rows & most_bound(y.children[0]).keys():
                 raise Refused("it needs 1/Z · Z = 1 under a sum, and an exponent sums over rows")

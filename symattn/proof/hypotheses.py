@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from symattn.arrays.index import expressions
 from symattn.arrays.index.building import add, negate
-from symattn.arrays.index.expressions import Constant, Expression, Product, Sum
 from symattn.arrays.index.writing import Writing, is_plain, letter, size
 from symattn.arrays.indexed import Indexed
 from symattn.document import notation
@@ -153,10 +153,10 @@ def _typeset_assumed_sides(declared: Declared, sides: Sides, which: str) -> Text
     return tuple(part for n, s in enumerate(shown) for part in ((", ", s) if n else (s,)))
 
 
-def _at_least(x: Expression) -> Node:
+def _at_least(x: expressions.Expression) -> Node:
     """Return x ≥ 0 with the negative terms moved to the left side."""
     writing = Writing([x])
-    terms = x.children if isinstance(x, Sum) else (x,)
+    terms = x.children if isinstance(x, expressions.Sum) else (x,)
     down = [y for y in terms if _is_negative(y)]
     up = [y for y in terms if not _is_negative(y)]
     if not down:
@@ -166,6 +166,6 @@ def _at_least(x: Expression) -> Node:
     return relation(below, "≤", writing(add(*up)))
 
 
-def _is_negative(x: Expression) -> bool:
-    factors = x.children if isinstance(x, Product) else (x,)
-    return any(isinstance(y, Constant) and y.value < 0 for y in factors)
+def _is_negative(x: expressions.Expression) -> bool:
+    factors = x.children if isinstance(x, expressions.Product) else (x,)
+    return any(isinstance(y, expressions.Constant) and y.value < 0 for y in factors)

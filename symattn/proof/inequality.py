@@ -14,17 +14,17 @@ from itertools import islice
 from operator import le, lt
 from typing import Any
 
+from symattn.arrays.index import expressions
 from symattn.arrays.index.array import once
-from symattn.arrays.index.expressions import Binder, Count, Expression, Letter
 from symattn.arrays.index.namespace import spread
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade
 from symattn.document.text import equal_sizes
+from symattn.proof import refuting
 from symattn.proof.certificate import Sign, accepted
 from symattn.proof.counting import nodes
 from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.prover import Proof, prove, sides_at, unsimplified
-from symattn.proof.refuting import spread_sizes
 from symattn.proof.signs import never_negative
 from symattn.proof.statement import (
     Declared,
@@ -216,7 +216,7 @@ class Certificate:
     def _yield_spread_cases(self) -> Iterator[tuple[str, bool]]:
         """Return cases of the statement at sizes that differ from each other."""
         return self._yield_cases_of_bound(
-            self.sides, spread_sizes(self.declared.sorts(), self.top), SEEDS // 4
+            self.sides, refuting.spread_sizes(self.declared.sorts(), self.top), SEEDS // 4
         )
 
     def _yield_cases_of_bound(
@@ -256,12 +256,17 @@ _IN_LETTERS = "all sizes", "larger − smaller is an expression in which nothing
 _IN_NUMBERS = "in numbers", "Arb balls show it, and the checker computes them anew"
 
 
-def _is_number(x: Expression) -> bool:
+def _is_number(x: expressions.Expression) -> bool:
     """Return whether ``x`` contains only numbers."""
-    return not any(isinstance(y, (Letter, Count, Binder)) for y in nodes(x, arguments=True))
+    return not any(
+        isinstance(y, (expressions.Letter, expressions.Count, expressions.Binder))
+        for y in nodes(x, arguments=True)
+    )
 
 
-def _yield_letter_meanings(letters: Any, meant: object) -> Iterator[tuple[Letter, Expression]]:
+def _yield_letter_meanings(
+    letters: Any, meant: object
+) -> Iterator[tuple[expressions.Letter, expressions.Expression]]:
     """Yield each letter of an array with its meaning."""
     whole = spread(meant, letters)
     for places in letters.places():

@@ -9,10 +9,10 @@ from functools import wraps
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade, weakest
 from symattn.document.model import Text
+from symattn.proof import refuting
 from symattn.proof.certificate import Differing, accepted
 from symattn.proof.inequality import Certificate
 from symattn.proof.prover import equations
-from symattn.proof.refuting import search
 from symattn.proof.statement import Declared, Letters, Sides, pairs
 from symattn.proof.theorem import Decision, Identity, Method, Refutation
 
@@ -121,7 +121,7 @@ class Fails:
     top: int = 3
 
     def decide(self) -> Decision:
-        counterexample = search(self.sides, self.declared, self.top).counterexample
+        counterexample = refuting.search(self.sides, self.declared, self.top).counterexample
         if not counterexample:
             return Decision(Evidence(Grade.UNDECIDED, "no counterexample found"))
         evidence, premises = (
@@ -159,4 +159,4 @@ class Fails:
         return Refutation(False)
 
     def witness(self) -> str:
-        return str(search(self.sides, self.declared, self.top).counterexample or "")
+        return str(refuting.search(self.sides, self.declared, self.top).counterexample or "")

@@ -18,20 +18,10 @@ from itertools import product
 from typing import Any, TypeVar
 
 from symattn.arrays.array import Array
+from symattn.arrays.index import expressions
 from symattn.arrays.index.array import once
 from symattn.arrays.index.axes import same_order
 from symattn.arrays.index.building import add, as_written, negate, substitute
-from symattn.arrays.index.expressions import (
-    PI,
-    TESTED,
-    Demand,
-    Expression,
-    Index,
-    Letter,
-    Opaque,
-    canonical,
-    recorded,
-)
 from symattn.arrays.index.positions import PLACE, as_number
 from symattn.arrays.indexed import Indexed, Places, index_variables
 from symattn.arrays.notes import listening, note
@@ -42,14 +32,14 @@ from symattn.proof.concrete import Rules, vanishes_at
 from symattn.proof.counting import CutOff, Sizes, cut_off, grids, nodes
 from symattn.proof.signs import needed
 
-Sides = Callable[[], tuple[Expression, Expression]]
+Sides = Callable[[], tuple[expressions.Expression, expressions.Expression]]
 T = TypeVar("T")
 
 
 def unsimplified(at: Callable[[], T]) -> T:
     """Return the value of ``at`` before any simplification, or simplified if the unsimplified one has no value."""
     try:
-        with as_written(), recorded(), listening(), once():
+        with as_written(), expressions.recorded(), listening(), once():
             return at()
     except (Refused, Undecided):
         return at()
@@ -64,18 +54,18 @@ class ElementEquation:
     ``at`` computes both sides.
     """
 
-    indices: tuple[Index, ...]
-    left: Expression
-    right: Expression
+    indices: tuple[expressions.Index, ...]
+    left: expressions.Expression
+    right: expressions.Expression
     how: str  # "normal form", "one size", "box", "rows"
-    numerator: Expression | None = None
+    numerator: expressions.Expression | None = None
     divisors: tuple[RepeatedDenominator, ...] = ()
     limits: CutOff | None = None
     sizes: tuple[Sizes, ...] = ()
     at: Sides | None = field(default=None, compare=False, repr=False)
 
     @cached_property
-    def written(self) -> tuple[Expression, Expression]:
+    def written(self) -> tuple[expressions.Expression, expressions.Expression]:
         """Both sides before any simplification."""
         return unsimplified(self.at) if self.at else (self.left, self.right)
 
@@ -94,7 +84,7 @@ class Proof:
     cases: tuple[ElementEquation, ...] = ()
     open_at: Sizes | None = None
     why: str = ""
-    demands: tuple[Demand, ...] = ()
+    demands: tuple[expressions.Demand, ...] = ()
     notes: tuple[str, ...] = ()
     rules: Rules = ()
     decisive: bool = False
@@ -111,12 +101,12 @@ class _NotShown(Exception):
 def prove(left: Array, right: object, rules: Rules = ()) -> Proof:
     """Try to prove ``left`` = ``right`` for all sizes, given cos² + sin² = 1 for the named pairs of letters."""
     cases: list[ElementEquation] = []
-    demands: tuple[Demand, ...] = ()
+    demands: tuple[expressions.Demand, ...] = ()
     with listening() as notes:
         result: dict[str, Any] = {"proved": True}
         try:
             # Demands are noted while the sides are computed, before simplification loses them.
-            with recorded() as noted, once():
+            with expressions.recorded() as noted, once():
                 every = [
                     (indices, *_settle_permuted_indices(*at(), indices), at)
                     for indices, at in _yield_element_equations(left, right)
@@ -126,7 +116,7 @@ def prove(left: Array, right: object, rules: Rules = ()) -> Proof:
                 raise Refused("nothing is stated: the sides have no elements")
             sides = [side for _, a, b, _ in every for side in (a, b)]
             demands = needed(noted, sides)
-            result["asks"] = any(d.relation == TESTED for d in noted)
+            result["asks"] = any(d.relation == expressions.TESTED for d in noted)
             for indices, a, b, at in every:
                 cases.append(replace(_make_element_case(indices, a, b, rules), at=at))
         except _NotShown as gap:
@@ -148,7 +138,7 @@ def prove(left: Array, right: object, rules: Rules = ()) -> Proof:
 
 def equations(
     left: Indexed, right: Indexed
-) -> Iterator[tuple[tuple[Index, ...], Expression, Expression]]:
+) -> Iterator[tuple[tuple[expressions.Index, ...], expressions.Expression, expressions.Expression]]:
     """Yield the elements of both sides, one equation for each combination of blocks, with their free indices.
 
     A number, or an array without axes, is equal to every element of the other side.
@@ -157,7 +147,9 @@ def equations(
         yield indices, *_settle_permuted_indices(*at(), indices)
 
 
-def _yield_element_equations(left: Array, right: Any) -> Iterator[tuple[tuple[Index, ...], Sides]]:
+def _yield_element_equations(
+    left: Array, right: Any
+) -> Iterator[tuple[tuple[expressions.Index, ...], Sides]]:
     """Yield the free indices of each equation, and a function that computes its sides."""
     left, right = _spread_scalar_over_shape(left, right), _spread_scalar_over_shape(right, left)
     other_rank = left.ndim != right.ndim
@@ -168,7 +160,9 @@ def _yield_element_equations(left: Array, right: Any) -> Iterator[tuple[tuple[In
         yield index_variables(places), partial(sides_at, left, right, places)
 
 
-def sides_at(left: Indexed, right: Indexed, places: Places) -> tuple[Expression, Expression]:
+def sides_at(
+    left: Indexed, right: Indexed, places: Places
+) -> tuple[expressions.Expression, expressions.Expression]:
     """Return the elements of both at a place."""
     return as_number(left.at(places)), as_number(right.at(places))
 
@@ -182,11 +176,14 @@ def _spread_scalar_over_shape(x: Array, other: object) -> Indexed:
 
 
 def _make_element_case(
-    indices: tuple[Index, ...], a: Expression, b: Expression, rules: Rules
+    indices: tuple[expressions.Index, ...],
+    a: expressions.Expression,
+    b: expressions.Expression,
+    rules: Rules,
 ) -> ElementEquation:
     names = {i: ("free", n) for n, i in enumerate(indices)}
     # Equal normal forms need no sizes.
-    if canonical(a, names) == canonical(b, names):
+    if expressions.canonical(a, names) == expressions.canonical(b, names):
         return ElementEquation(indices, a, b, "normal form")
     difference = cleared(add(a, negate(b)))
     numerator, divisors = difference.numerator, tuple(difference.denominators.values())
@@ -228,14 +225,14 @@ _FUNCTIONS = {
 }
 
 
-def _describe_failing_identity(numerator: Expression, at: Sizes) -> str:
+def _describe_failing_identity(numerator: expressions.Expression, at: Sizes) -> str:
     """Say where an identity fails, and which functions were treated as letters."""
     where = equal_sizes(at)
     names = sorted(
         {
             _FUNCTIONS.get(x.name, f"values of {x.name}")
             for x in nodes(numerator)
-            if isinstance(x, Opaque)
+            if isinstance(x, expressions.Opaque)
         }
     )
     # A function as a letter may fail where the function itself does not.
@@ -247,15 +244,15 @@ def _describe_failing_identity(numerator: Expression, at: Sizes) -> str:
     )
 
 
-def _is_free(x: Expression) -> bool:
+def _is_free(x: expressions.Expression) -> bool:
     """Return whether ``x`` is neither a function nor a letter for a fixed number."""
-    return not isinstance(x, Opaque) and not (
-        isinstance(x, Letter) and (x.name == PI or x.name.startswith(PLACE))
+    return not isinstance(x, expressions.Opaque) and not (
+        isinstance(x, expressions.Letter) and (x.name == expressions.PI or x.name.startswith(PLACE))
     )
 
 
 def _by_rows(
-    numerator: Expression, indices: tuple[Index, ...], rules: Rules
+    numerator: expressions.Expression, indices: tuple[expressions.Index, ...], rules: Rules
 ) -> tuple[CutOff, tuple[Sizes, ...]]:
     """Return the limits for the largest number of rows, and all sizes, at which the identity holds with R Z = 1."""
     every = list(grids(numerator, indices))
@@ -268,8 +265,8 @@ def _by_rows(
 
 
 def _settle_permuted_indices(
-    left: Expression, right: Expression, free: Iterable[Index]
-) -> tuple[Expression, Expression]:
+    left: expressions.Expression, right: expressions.Expression, free: Iterable[expressions.Index]
+) -> tuple[expressions.Expression, expressions.Expression]:
     """Return both sides of an equation; a free index that occurs only as π(i) is renamed to i.
 
     An equation for all i is one for all π(i), so both sides are renamed alike. An index that occurs both bare and

@@ -10,18 +10,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from symattn.arrays.index.expressions import Expression, Index
+from symattn.arrays.index import expressions
 from symattn.arrays.index.namespace import spread
 from symattn.arrays.index.positions import as_number
 from symattn.arrays.indexed import Indexed, index_variables
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Text
+from symattn.proof import refuting
 from symattn.proof.certificate import About, Concluded, Sign, accepted
 from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.inequality import Certificate
 from symattn.proof.prover import prove, sides_at, unsimplified
-from symattn.proof.refuting import search
 from symattn.proof.statement import Declared, Letters, Sides, pairs, run
 from symattn.proof.theorem import Decision, Refutation
 
@@ -104,7 +104,9 @@ class OfTheLargest(Rule):
         return replace(self.premise, sides=self.sides)
 
 
-def written(sides: Sides, declared: Declared) -> Iterator[tuple[Expression, Expression]]:
+def written(
+    sides: Sides, declared: Declared
+) -> Iterator[tuple[expressions.Expression, expressions.Expression]]:
     """Yield the pairs in letters, entry by entry, before any simplification."""
     for a, b in pairs(sides, declared, Letters()):
         smaller, larger = spread(a, b), spread(b, a)
@@ -214,7 +216,7 @@ class Substitution(Rule):
         )
 
     def refute(self) -> Refutation:
-        counterexample = search(self.false, self.declared).counterexample
+        counterexample = refuting.search(self.false, self.declared).counterexample
         return Refutation(bool(counterexample), str(counterexample or ""))
 
     def witness(self) -> str:
@@ -314,13 +316,15 @@ class Repeat(Rule):
 
 def _expression_at_places(
     letters: Indexed, x: Indexed, places: Any
-) -> tuple[str, Expression, tuple[Index, ...]]:
+) -> tuple[str, expressions.Expression, tuple[expressions.Index, ...]]:
     """Return x at a place, with the name of its letter."""
     letter = letters.at(places)
     return getattr(letter, "name", ""), as_number(x.at(places)), index_variables(places)
 
 
-def _describe_state_part(letter: str, x: Indexed) -> tuple[str, Expression, tuple[Index, ...]]:
+def _describe_state_part(
+    letter: str, x: Indexed
+) -> tuple[str, expressions.Expression, tuple[expressions.Index, ...]]:
     """Return a part of a state at any place, with its letter."""
     (places,) = x.places()
     return _expression_at_places(Indexed.letters(letter, *x.shape), x, places)

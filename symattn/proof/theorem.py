@@ -22,17 +22,10 @@ from symattn.document.formulas import ARRAY_ROLES, running_text
 from symattn.document.model import Document, Text
 from symattn.document.printable import Shown
 from symattn.document.text import equal_sizes, plain_text
+from symattn.proof import refuting
 from symattn.proof.certificate import Premise, accepted
 from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.prover import Proof, prove
-from symattn.proof.refuting import (
-    CounterexampleSearch,
-    by_cells,
-    counterexample,
-    search,
-    spot_check,
-    thorough,
-)
 from symattn.proof.statement import Declared, Letters, Sides, pairs
 
 
@@ -96,9 +89,9 @@ class Theorem(Shown):
 
     def document(self) -> Document:
         """Return the statement for a reader, without its proof; ``symattn.prove`` adds the result."""
-        from symattn.proof.typeset_words import stated
+        from symattn.proof import typeset_words
 
-        return stated(self)
+        return typeset_words.stated(self)
 
     def __repr__(self) -> str:
         return f"<theorem {self.name!r}: {plain_text(self.says)}; symattn.prove decides it>"
@@ -212,13 +205,17 @@ class Identity:
             return Evidence(Grade.UNDECIDED, "nothing is stated"), ()
         proved = all(p.proved for p in proofs)
         # A spot check after a proof costs little, and would show a defect of the prover.
-        result = self._spot_check_result if proved else search(self.sides, self.declared, self.top)
+        result = (
+            self._spot_check_result
+            if proved
+            else refuting.search(self.sides, self.declared, self.top)
+        )
         if result.doubt:
             return Evidence(Grade.UNDECIDED, result.doubt), ()
         # Code that tests whether a divisor is zero may differ where the proof says nothing.
         if proved and any(p.asks for p in proofs) and not result.counterexample:
             result = replace(
-                result, counterexample=counterexample(self.sides, self.declared, self.top)
+                result, counterexample=refuting.counterexample(self.sides, self.declared, self.top)
             )
         if proved and not result.counterexample:
             if self.rule:
@@ -229,14 +226,14 @@ class Identity:
         gap = next((p for p in proofs if not p.proved), None)
         # A gap names sizes at which the identity fails: numbers there are tried first.
         if not result.counterexample and gap and not gap.meaningless:
-            result = thorough(self.sides, self.declared, self.top, gap.open_at)
+            result = refuting.thorough(self.sides, self.declared, self.top, gap.open_at)
         if result.counterexample:
             return Evidence(Grade.REFUTED, str(result.counterexample)), ()
         # Numbers cannot support a statement that is false in letters, or that is never defined.
         if gap is None or gap.meaningless or gap.decisive or not result.agreed:
             return Evidence(Grade.UNDECIDED, gap.why if gap else ""), ()
         if not result.doubt:
-            result = by_cells(self.sides, self.declared, result)
+            result = refuting.by_cells(self.sides, self.declared, result)
         if result.counterexample:
             return Evidence(Grade.REFUTED, str(result.counterexample)), ()
         if result.doubt:
@@ -251,7 +248,9 @@ class Identity:
 
     def refute(self) -> Refutation:
         variants = self.false if isinstance(self.false, tuple) else (self.false,)
-        counterexamples = [counterexample(false, self.declared, self.top) for false in variants]
+        counterexamples = [
+            refuting.counterexample(false, self.declared, self.top) for false in variants
+        ]
         # One accepted false variant is enough to distrust the prover.
         accepted = any(all_proved(proofs_of(false, self.declared)) for false in variants)
         return Refutation(
@@ -266,8 +265,8 @@ class Identity:
         )
 
     @cached_property
-    def _spot_check_result(self) -> CounterexampleSearch:
-        return spot_check(self.sides, self.declared, self.top)
+    def _spot_check_result(self) -> refuting.CounterexampleSearch:
+        return refuting.spot_check(self.sides, self.declared, self.top)
 
 
 def theorem(

@@ -14,10 +14,9 @@ from symattn.document.text import plain_text
 from symattn.proof.hypotheses import declared_hypotheses
 from symattn.proof.joint_statements import Together
 from symattn.proof.prover import Proof
-from symattn.proof.relations.comparing import FalseStep, NotDecided
+from symattn.proof.relations import comparing, judging
 from symattn.proof.relations.compiling import Compiled, links
 from symattn.proof.relations.glossary import Glossary
-from symattn.proof.relations.judging import ShownRelations, showing
 from symattn.proof.relations.sentences import PrintedClaim, claims
 from symattn.proof.statement import Sides
 from symattn.proof.theorem import Decision, Identity, Method, Refutation, Theorem
@@ -112,17 +111,17 @@ class AsPrinted:
         return statement.compiled(sides)
 
     @cached_property
-    def _decisions_of_other_claims(self) -> list[tuple[Evidence, ShownRelations]]:
+    def _decisions_of_other_claims(self) -> list[tuple[Evidence, judging.ShownRelations]]:
         """The other claims, read one by one."""
         result = []
         for claim in claims(self.says):
             if claim not in self._plain_equation_claims:
-                with showing() as shown:
+                with judging.showing() as shown:
                     try:
                         read = self.statement.decided(claim)
                         evidence = read.evidence or Evidence(Grade.UNDECIDED, read.reason)
-                    except FalseStep as wrong:
-                        refuted = not isinstance(wrong, NotDecided)
+                    except comparing.FalseStep as wrong:
+                        refuted = not isinstance(wrong, comparing.NotDecided)
                         evidence = Evidence(
                             Grade.REFUTED if refuted else Grade.UNDECIDED, str(wrong)
                         )
@@ -161,7 +160,7 @@ class AsPrinted:
             try:
                 read = self.statement.refuted(claim)
             # A false variant that holds is accepted, which is a fault.
-            except FalseStep as holds:
+            except comparing.FalseStep as holds:
                 result.append(Refutation(False, str(holds), accepted=True))
             else:
                 result.append(
@@ -222,5 +221,5 @@ def read(theorem: Theorem) -> Reading | None:
     try:
         own = printed.statement if isinstance(printed, AsPrinted) else None
         return (own or Statement(letters, theorem.hypotheses, *both)).reading(*both)
-    except FalseStep as wrong:
+    except comparing.FalseStep as wrong:
         return Reading(wrong=f"{wrong.verdict}: {wrong}")

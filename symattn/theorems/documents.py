@@ -14,10 +14,9 @@ from symattn.document.model import Block, Code, Document, Emph, Text
 from symattn.document.notation import Node
 from symattn.document.tex import tex
 from symattn.document.text import plain_text, text
+from symattn.proof import typeset_words
 from symattn.proof.theorem import Theorem
-from symattn.proof.typeset_words import labelled, opened, several, unread, with_formulas
-from symattn.theorems import TOPICS
-from symattn.theorems.findings import TheoremFinding
+from symattn.theorems import TOPICS, findings
 from symattn.theorems.reading import Reading, ReadRelation, boxed, read_apart, with_unread_as_text
 
 
@@ -26,7 +25,7 @@ class Decided:
     """A theorem with its finding and, if requested, its argument, its certificates and the verdict of Coq."""
 
     theorem: Theorem
-    finding: TheoremFinding
+    finding: findings.TheoremFinding
     explained: tuple[Block, ...] = ()
     certificates: tuple[Mapping[str, Any], ...] = ()
     not_by_coq: str = ""  # what Coq was asked to prove and has not
@@ -48,29 +47,38 @@ def blocks(decided: Decided) -> tuple[Block, ...]:
     theorem, finding = decided.theorem, decided.finding
     # Without letters hypotheses are words.
     read = theorem.letters is not None or not theorem.hypotheses
-    own_hypotheses = (h if read else unread(h) for h in theorem.hypotheses)
+    own_hypotheses = (h if read else typeset_words.unread(h) for h in theorem.hypotheses)
     hypotheses = *own_hypotheses, *finding.hypotheses
     return (
         *_box_stated_theorem(theorem, finding),
         *(_describe_printed_reading(theorem, finding.reading) if finding.reading else ()),
-        *several("Hypotheses", "Hypothesis", tuple(dict.fromkeys(hypotheses))),
-        *(labelled("Witness", _sizes_of_witness(finding.witness, read)) if hypotheses else ()),
-        *labelled("Why", theorem.why),
-        *labelled(
+        *typeset_words.several("Hypotheses", "Hypothesis", tuple(dict.fromkeys(hypotheses))),
+        *(
+            typeset_words.labelled("Witness", _sizes_of_witness(finding.witness, read))
+            if hypotheses
+            else ()
+        ),
+        *typeset_words.labelled("Why", theorem.why),
+        *typeset_words.labelled(
             "Proof" if finding.grade in (Grade.COQ, Grade.PROVED, Grade.ARGUED) else "Method",
             _join_as_sentences(finding.how),
         ),
         *decided.explained,
         _false_variant(theorem, finding),
-        *labelled("Source", (theorem.source,)),
+        *typeset_words.labelled("Source", (theorem.source,)),
     )
 
 
-def _box_stated_theorem(theorem: Theorem, theorem_finding: TheoremFinding) -> tuple[Block, ...]:
+def _box_stated_theorem(
+    theorem: Theorem, theorem_finding: findings.TheoremFinding
+) -> tuple[Block, ...]:
     """Return a box with the relations that were read, or the equations of the code, and the grade; words below it."""
     if theorem.letters is None:
         return boxed(
-            "Theorem", theorem_finding.stated, theorem_finding.evidence, unread(theorem.says)
+            "Theorem",
+            theorem_finding.stated,
+            theorem_finding.evidence,
+            typeset_words.unread(theorem.says),
         )
     formulas, words = read_apart(theorem.says, theorem_finding.reading)
     # Without a formula in the print, the equations of the code are shown.
@@ -103,7 +111,7 @@ def _describe_printed_reading(theorem: Theorem, reading: Reading) -> tuple[Block
     for r in (r for r in reading.claims if not r.evidence):
         reason = r.reason.removeprefix(f"{text(r.formula)}: ").removeprefix("Unread: ")
         words += ["; " if words else "", f"in words: {text(r.formula)} ({reason})"]
-    return labelled("As printed", tuple(words))
+    return typeset_words.labelled("As printed", tuple(words))
 
 
 def _sizes_of_witness(witness: Text, read: bool) -> Text:
@@ -115,7 +123,7 @@ def _sizes_of_witness(witness: Text, read: bool) -> Text:
     return ()
 
 
-def _false_variant(theorem: Theorem, theorem_finding: TheoremFinding) -> Block:
+def _false_variant(theorem: Theorem, theorem_finding: findings.TheoremFinding) -> Block:
     verdict = {
         Grade.REFUTED: "it is refuted",
         Grade.PROVED: "it is accepted, so that nothing is shown",
@@ -126,7 +134,9 @@ def _false_variant(theorem: Theorem, theorem_finding: TheoremFinding) -> Block:
         theorem.false_says, theorem_finding.reading.false if theorem_finding.reading else ()
     )
     said = (
-        opened(with_formulas(words)) if theorem.letters is not None else unread(theorem.false_says)
+        typeset_words.opened(typeset_words.with_formulas(words))
+        if theorem.letters is not None
+        else typeset_words.unread(theorem.false_says)
     )
     ends_sentence = said and isinstance(said[-1], str) and said[-1].endswith((".", ";"))
     comma = "" if ends_sentence else ";"
@@ -140,7 +150,7 @@ def _join_as_sentences(texts: Sequence[Text]) -> Text:
         if out:
             end = isinstance(out[-1], str) and out[-1].endswith(".")
             out.append(" " if end else ". ")
-        out += opened(words)
+        out += typeset_words.opened(words)
     return tuple(out)
 
 

@@ -17,7 +17,7 @@ from symattn.proof.hypotheses import demanded
 from symattn.proof.inequality import Certificate
 from symattn.proof.joint_statements import DIFFER
 from symattn.proof.prover import ElementEquation, Proof
-from symattn.proof.relations.judging import relations
+from symattn.proof.relations import judging
 from symattn.proof.theorem import Decision, Identity, Method, Theorem, TheoremOutcome
 from symattn.theorems.reading import Reading
 
@@ -116,7 +116,7 @@ def _join_unstated_hypotheses(
     """
     demands = (t for p in decision.proofs for t in demanded(p))
     others = [*decision.hypotheses, *demands, *(reading.hypotheses if reading else ())]
-    relations_said = ((r,) for words in theorem.hypotheses for r in relations(words))
+    relations_said = ((r,) for words in theorem.hypotheses for r in judging.relations(words))
     said = {*theorem.hypotheses, *relations_said}
     # One statement has its own letters.
     if not decision.in_parts:

@@ -27,7 +27,7 @@ from symattn.document.in_memory import is_as_in_files
 from symattn.document.stored_results import read, written
 from symattn.proof.code import is_cell_filled, names
 from symattn.proof.theorem import Theorem
-from symattn.theorems.findings import TheoremFinding
+from symattn.theorems import findings
 from symattn.theorems.reading import Reading, ReadRelation
 
 
@@ -40,17 +40,17 @@ class Cache:
     def __init__(self, on: bool = True) -> None:
         self.on = on and is_as_in_files()
 
-    def get(self, theorem: Theorem) -> TheoremFinding | None:
+    def get(self, theorem: Theorem) -> findings.TheoremFinding | None:
         """Return the stored finding, if all that it depends on is unchanged."""
         key = digest(theorem) if self.on else None
         text = key and stored_results.get("theorems", key)
         try:
-            return read(text, TheoremFinding, Reading, ReadRelation) if text else None
+            return read(text, findings.TheoremFinding, Reading, ReadRelation) if text else None
         # A stored text of another version is as good as none.
         except ValueError:
             return None
 
-    def put(self, theorem: Theorem, finding: TheoremFinding) -> None:
+    def put(self, theorem: Theorem, finding: findings.TheoremFinding) -> None:
         """Store a finding, whole or not at all."""
         # The statement's code has run since, and may have set a name of a module.
         self.on = self.on and is_as_in_files()

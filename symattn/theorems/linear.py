@@ -6,18 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from symattn.arrays.array import Array
-from symattn.attention.linear import (
-    causal_linear_attention,
-    chunk_of_erased,
-    chunk_of_sums,
-    decayed_scores,
-    delta_step,
-    delta_token,
-    erasing_token,
-    gated_step,
-    linear_state,
-    step_read_before,
-)
+from symattn.attention import linear
 from symattn.document.formulas import ARRAY_ROLES, formula
 from symattn.document.notation import Node, name
 from symattn.document.text import text
@@ -56,7 +45,7 @@ TOKENS = Glossary(
     {"Q": "n f", "K": "n f", "V": "n d_v"},
     {"n": "n"},
     {"t": "n"},
-    {"o": lambda reader: causal_linear_attention(*map(reader.array, "QKV"))},
+    {"o": lambda reader: linear.causal_linear_attention(*map(reader.array, "QKV"))},
     functions={"φ": lambda _, x: x},
     roles={**ARRAY_ROLES, "S": None},
     families={"S": _up_to(lambda k, v: k[:, :, None] * v[:, None, :]), "z": _up_to(lambda k, v: k)},
@@ -68,7 +57,7 @@ TOKENS = Glossary(
 STATES_ADDED = Fold(
     Declared({"k": "p d_k", "v": "p d_v"}),
     "p",
-    linear_state,
+    linear.linear_state,
     lambda x, y, given: (x[0] + y[0], x[1] + y[1]),
     lambda x, y, given: (x[0] + y[0], y[1]),
 )
@@ -79,7 +68,7 @@ def _new_state(reader: Reader) -> Array:
     s = reader.array("S")
     k = reader.array("k")[None, :]
     v = reader.array("v")[None, :]
-    return delta_step(s, k, v, reader.array("β"))
+    return linear.delta_step(s, k, v, reader.array("β"))
 
 
 # -- gates and the delta rule -----------------------------------------------------------------------------------------
@@ -109,7 +98,7 @@ def _gated_state(after: str, *added: str) -> Callable[[Reader], Array]:
     def made(reader: Reader) -> Array:
         before = sum((reader.one(name(x)).array for x in added), reader.one(name(after)).array)
         k, v, g = (reader.array(x)[None, :] for x in "kvg")
-        state, _ = delta_token(before, k, k, v, reader.array("β"), g)
+        state, _ = linear.delta_token(before, k, k, v, reader.array("β"), g)
         return state
 
     return made
@@ -127,7 +116,7 @@ TOKEN = Glossary(
 def _state_after_run(reader: Reader) -> Any:
     """Return S_n, the state after n tokens with the corrections U from the state S."""
     k, u, sums = (reader.array(x) for x in ("K", "U", "G"))
-    state, _ = chunk_of_sums(reader.array("S"), k, k, u, sums, reader.array("c")[None, :])
+    state, _ = linear.chunk_of_sums(reader.array("S"), k, k, u, sums, reader.array("c")[None, :])
     return state
 
 
@@ -136,7 +125,7 @@ def _next_row(reader: Reader) -> Any:
     k = rows(reader.array("K"), reader.array("k")[None, :])
     sums = rows(reader.array("G"), (reader.array("c") + reader.array("g"))[None, :])
     n = reader.length("n")
-    below = reader.array("β") * decayed_scores(k, k, sums, itself=False)
+    below = reader.array("β") * linear.decayed_scores(k, k, sums, itself=False)
     return below[n:, :n][0]
 
 
@@ -157,7 +146,7 @@ def _chunk_and_token(part: int) -> Callable[[Reader], Any]:
         q, k, u = (rows(reader.array(x), last[None, :]) for x, last in more)
         whole = (reader.array("c") + reader.array("g"))[None, :]
         sums = rows(reader.array("G"), whole)
-        return chunk_of_sums(reader.array("S"), q, k, u, sums, whole)[part]
+        return linear.chunk_of_sums(reader.array("S"), q, k, u, sums, whole)[part]
 
     return made
 
@@ -165,7 +154,7 @@ def _chunk_and_token(part: int) -> Callable[[Reader], Any]:
 def outputs_of_run(reader: Reader) -> Any:
     """Return the outputs O of n tokens with the corrections U, from the state S, by the implementation."""
     q, k, u, sums = (reader.array(x) for x in "QKUG")
-    return chunk_of_sums(reader.array("S"), q, k, u, sums, reader.array("c")[None, :])[1]
+    return linear.chunk_of_sums(reader.array("S"), q, k, u, sums, reader.array("c")[None, :])[1]
 
 
 CHUNK_AND_TOKEN = NEXT_TOKEN.also(
@@ -182,7 +171,7 @@ def _chunk(part: int, *runs: str) -> Callable[[Reader], Any]:
         state = reader.array("S")
         for run in runs:
             q, k, v, sums, whole = (reader.one(name(x + run)).array for x in "QKVGc")
-            state, output = chunk_of_sums(state, q, k, v, sums, whole[None, :])
+            state, output = linear.chunk_of_sums(state, q, k, v, sums, whole[None, :])
         return output if part else state
 
     return made
@@ -234,7 +223,7 @@ def _erased_state(after: str, *names: str, before: bool = False) -> Callable[[Re
     def made(reader: Reader) -> Any:
         k, v, p, r, g = (reader.one(formula(x)).array[None, :] for x in names or "kvprg")
         state = reader.one(formula(after)).array
-        return erasing_token(state, k, k, v, p, r, g, before=before)[0]
+        return linear.erasing_token(state, k, k, v, p, r, g, before=before)[0]
 
     return made
 
@@ -261,7 +250,9 @@ def _erasing_run(reader: Reader) -> Any:
     k, v, r, y, sums = (reader.array(x) for x in "KVRYG")
     # Queries are read where there are some.
     q = reader.array("Q") if "Q" in reader.arrays else k
-    return chunk_of_erased(reader.array("S"), q, k, v, r, y, sums, reader.array("c")[None, :])
+    return linear.chunk_of_erased(
+        reader.array("S"), q, k, v, r, y, sums, reader.array("c")[None, :]
+    )
 
 
 def _row_of_earlier(keys: str) -> Callable[[Reader], Any]:
@@ -272,7 +263,7 @@ def _row_of_earlier(keys: str) -> Callable[[Reader], Any]:
         k = rows(reader.array(keys), reader.array("p")[None, :])
         sums = rows(reader.array("G"), (reader.array("c") + reader.array("g"))[None, :])
         n = reader.length("n")
-        return decayed_scores(p, k, sums, itself=False)[n:, :n][0]
+        return linear.decayed_scores(p, k, sums, itself=False)[n:, :n][0]
 
     return made
 
@@ -299,7 +290,7 @@ def _erasing_chunk_and_token(part: int) -> Callable[[Reader], Any]:
         q, k, v, r, y = (rows(reader.array(x), last[None, :]) for x, last in more)
         whole = (reader.array("c") + reader.array("g"))[None, :]
         sums = rows(reader.array("G"), whole)
-        return chunk_of_erased(reader.array("S"), q, k, v, r, y, sums, whole)[part]
+        return linear.chunk_of_erased(reader.array("S"), q, k, v, r, y, sums, whole)[part]
 
     return made
 
@@ -356,7 +347,7 @@ def _read_before(part: int) -> Callable[[Reader], Any]:
 
     def made(reader: Reader) -> Any:
         q, k, v, g, b = (reader.array(x)[None, :] for x in "qkvgb")
-        result = step_read_before(reader.array("S"), q, k, v, g, b)[part]
+        result = linear.step_read_before(reader.array("S"), q, k, v, g, b)[part]
         return result[0, :] if part else result
 
     return made
@@ -367,7 +358,7 @@ def _state_after_step(reader: Reader) -> Any:
     k, v = (reader.array(x)[None, :] for x in "kv")
     step, gate = reader.array("Δ"), reader.array("g")
     gates = step * gate + 0 * k
-    return gated_step(reader.array("S"), k, k, step * v, gates)[0]
+    return linear.gated_step(reader.array("S"), k, k, step * v, gates)[0]
 
 
 STEPS = Glossary(
@@ -389,7 +380,7 @@ READ_BEFORE = Glossary(
 
 def scores_of_run(reader: Reader) -> Array:
     """Return the scores of n tokens with gates whose sums are G, by the implementation."""
-    return decayed_scores(*map(reader.array, "QKG"))
+    return linear.decayed_scores(*map(reader.array, "QKG"))
 
 
 _SCORES = Glossary(

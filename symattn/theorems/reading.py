@@ -14,22 +14,12 @@ from symattn.document.evidence import Evidence, Grade, weakest
 from symattn.document.model import Block, Paragraph, Result, Text
 from symattn.document.notation import Node, Relation
 from symattn.document.text import text
+from symattn.proof import typeset_words
 from symattn.proof.hypotheses import signs
 from symattn.proof.joint_statements import Fails
-from symattn.proof.relations.comparing import FalseStep, NotDecided, NotRead
+from symattn.proof.relations import comparing, judging
 from symattn.proof.relations.compiling import Compiled, links, pruned
 from symattn.proof.relations.glossary import Glossary, LetterDefinition
-from symattn.proof.relations.judging import (
-    DecidedRelation,
-    RelationQuestion,
-    ShownRelations,
-    judged,
-    note,
-    record,
-    recorded,
-    relations,
-    showing,
-)
 from symattn.proof.relations.part_values import Unread
 from symattn.proof.relations.section import limit
 from symattn.proof.relations.sentences import (
@@ -41,7 +31,6 @@ from symattn.proof.relations.sentences import (
     is_mask,
 )
 from symattn.proof.statement import Letters, run
-from symattn.proof.typeset_words import INFORMAL, labelled, statement
 
 
 @dataclass(frozen=True)
@@ -112,8 +101,8 @@ def boxed(
     reading: Reading | None = None,
 ) -> tuple[Block, ...]:
     """Return formulas in a box with their grade, and undecided words below it."""
-    marked = bool(words) and isinstance(words[0], str) and words[0] == INFORMAL
-    below = (Paragraph(words),) if marked else labelled("In words", words)
+    marked = bool(words) and isinstance(words[0], str) and words[0] == typeset_words.INFORMAL
+    below = (Paragraph(words),) if marked else typeset_words.labelled("In words", words)
     return (
         Result(title, formulas, of_print(evidence, reading), () if formulas else (_CODE,)),
         *below,
@@ -123,7 +112,7 @@ def boxed(
 def read_apart(says: Text, reading: Reading | None) -> tuple[tuple[nt.Node, ...], Text]:
     """Return a statement as formulas alone, or the relations that were read and the whole statement in words."""
     results = reading.claims if reading else ()
-    formulas, words = statement(with_unread_as_text(says, results))
+    formulas, words = typeset_words.statement(with_unread_as_text(says, results))
     parts = [part for formula in formulas for part in getattr(formula, "parts", ())]
     # Connecting words alone leave a statement of formulas.
     if not words and all(part.text in _CONNECTING for part in parts if isinstance(part, nt.Words)):
@@ -143,9 +132,9 @@ def with_unread_as_text(words: Text, read: Sequence[ReadRelation]) -> Text:
 class _Answer:
     """The answer to a claim, with the proofs, decided relations, signs and letters on which it rests."""
 
-    result: Evidence | FalseStep | None = None
-    shown: ShownRelations = field(default_factory=ShownRelations)
-    asked: list[DecidedRelation] = field(default_factory=list)
+    result: Evidence | comparing.FalseStep | None = None
+    shown: judging.ShownRelations = field(default_factory=judging.ShownRelations)
+    asked: list[judging.DecidedRelation] = field(default_factory=list)
     signs: list[Text] = field(default_factory=list)
     letters: list[Relation] = field(default_factory=list)
 
@@ -163,14 +152,14 @@ class Statement:
         # that of the hypotheses, and the one that is being made
         self._assumed = self._answer = _Answer()
         self._known: dict[PrintedClaim, _Answer] = {}
-        every = [r for words in hypotheses for r in relations(words)]
+        every = [r for words in hypotheses for r in judging.relations(words)]
         self._absorb_hypotheses(every, assuming=True)
         self._absorb_hypotheses([*conditions(says), *conditions(false_says)], assuming=False)
         # Relations that name sizes take effect at once, and are decided nowhere.
         others = [r for r in every if not self.glossary.sized(r)]
         with (
-            showing(),
-            recorded() as self._assumed.asked,
+            judging.showing(),
+            judging.recorded() as self._assumed.asked,
         ):  # proofs of a hypothesis are not part of a claim's proof
             self.where = [
                 r
@@ -182,7 +171,7 @@ class Statement:
                 others
             ):  # raises FalseStep unless a readable equation holds for the letters as declared
                 if not _is_inequality_condition(relation):
-                    with suppress(NotRead):
+                    with suppress(comparing.NotRead):
                         self._judge_relation(
                             relation,
                             self.glossary,
@@ -235,12 +224,12 @@ class Statement:
     ) -> bool:
         """Return whether a readable relation is not met by all numbers."""
         try:
-            with showing():
+            with judging.showing():
                 self._judge_relation(relation, glossary, sized)
-        except NotRead:
+        except comparing.NotRead:
             # A condition "≠" excludes numbers even if it cannot be read.
             return "≠" in (sign for sign, _ in relation.rest)
-        except FalseStep:
+        except comparing.FalseStep:
             return True
         return False
 
@@ -270,7 +259,7 @@ class Statement:
         gaps = glossary.gaps if sides & {*glossary.gaps} else {}
         if gaps:  # which may contain letters that the relation does not
             used = replace(used, defined=glossary.defined)
-        question = RelationQuestion(
+        question = judging.RelationQuestion(
             relation, used, sized, gaps, sharp=sharp, where=where, only=only
         )
         if only:
@@ -279,8 +268,8 @@ class Statement:
             def decide(other: Relation) -> Evidence:
                 return replace(question, where=(*where[:-1], other)).of(relation)
 
-            record(
-                DecidedRelation(
+            judging.record(
+                judging.DecidedRelation(
                     where[-1],
                     decide,
                     tuple(used.index),
@@ -289,17 +278,17 @@ class Statement:
                     number=of.number,
                 )
             )
-        return judged(question)
+        return judging.judged(question)
 
     def decided(self, claim: PrintedClaim) -> ReadRelation:
         """Return a claim with its evidence. Raises FalseStep for one that is false."""
         try:
             evidence = self._decide_claim_once(claim)
-        except NotRead as reason:
+        except comparing.NotRead as reason:
             return ReadRelation(claim.relation, None, str(reason))
-        except FalseStep as wrong:
+        except comparing.FalseStep as wrong:
             # A denied claim must be refuted, which a mere failure to decide is not.
-            if claim.denied and not isinstance(wrong, NotDecided):
+            if claim.denied and not isinstance(wrong, comparing.NotDecided):
                 return ReadRelation(
                     claim.relation,
                     self._refute_printed_claim(claim, str(wrong)),
@@ -307,7 +296,7 @@ class Statement:
                 )
             raise
         if claim.denied:
-            raise FalseStep(f"{text(claim.relation)} holds, and is denied")
+            raise comparing.FalseStep(f"{text(claim.relation)} holds, and is denied")
         return ReadRelation(claim.relation, evidence, shown=_format_claim_node(claim))
 
     def _refute_printed_claim(self, claim: PrintedClaim, wrong: str) -> Evidence:
@@ -322,7 +311,7 @@ class Statement:
                 compiled.declared, compiled.sides([(x.left, x.right) for x in every])
             ).decide()
             if decision.premises:
-                note(decision.premises, wrong.rpartition("false at ")[2])
+                judging.note(decision.premises, wrong.rpartition("false at ")[2])
                 return decision.evidence
         return Evidence(Grade.CHECKED, wrong)
 
@@ -330,11 +319,13 @@ class Statement:
         """Return a claim of the false variant with where it fails. Raises FalseStep for one that holds."""
         try:
             self._decide_claim_once(claim)
-        except (NotRead, NotDecided) as reason:
+        except (comparing.NotRead, comparing.NotDecided) as reason:
             return ReadRelation(claim.relation, None, str(reason))
-        except FalseStep as wrong:
+        except comparing.FalseStep as wrong:
             return ReadRelation(claim.relation, Evidence(Grade.REFUTED, str(wrong)))
-        raise FalseStep(f"the false variant {text(claim.relation)} holds as it is printed")
+        raise comparing.FalseStep(
+            f"the false variant {text(claim.relation)} holds as it is printed"
+        )
 
     def _decide_claim_once(self, claim: PrintedClaim) -> Evidence:
         """Return the evidence for the relation under its conditions, decided once.
@@ -345,29 +336,29 @@ class Statement:
         if claim not in self._known:
             answer = self._answer = _Answer()
             try:
-                with showing() as answer.shown, recorded() as answer.asked:
+                with judging.showing() as answer.shown, judging.recorded() as answer.asked:
                     answer.result = self._decide_printed_claim(claim)
-            except FalseStep as wrong:
+            except comparing.FalseStep as wrong:
                 # Without its traceback the error does not hold on to frames and their arrays.
                 answer.result = wrong.with_traceback(None)
             self._known[claim] = answer
         result = self._replay_answer(self._known[claim])
-        if isinstance(result, FalseStep):
+        if isinstance(result, comparing.FalseStep):
             raise result
         assert result
         return result
 
-    def _replay_answer(self, answer: _Answer) -> Evidence | FalseStep | None:
-        note(answer.shown.by, answer.shown.at)
+    def _replay_answer(self, answer: _Answer) -> Evidence | comparing.FalseStep | None:
+        judging.note(answer.shown.by, answer.shown.at)
         for relation in answer.asked:
-            record(relation)
+            judging.record(relation)
         return answer.result
 
     def _decide_printed_claim(self, claim: PrintedClaim) -> Evidence:
         glossary, sized, relation = self.glossary, dict(self.sized), claim.relation
         if claim.format:
             if claim.format not in glossary.formats:
-                raise NotRead(f"{text(relation)}: {claim.format} is none of its formats")
+                raise comparing.NotRead(f"{text(relation)}: {claim.format} is none of its formats")
             glossary = replace(glossary, formats=(claim.format,))
         if _is_limit_relation(relation):
             return self._decide_limit_claim(claim)
@@ -389,7 +380,7 @@ class Statement:
             else:
                 self._check_condition_holds(condition, glossary, sized)
         if claim.only and (relation != claim.relation or not where):
-            raise NotRead(f"{text(relation)}: when it holds is not read")
+            raise comparing.NotRead(f"{text(relation)}: when it holds is not read")
         return self._judge_relation(
             relation, glossary, sized, tuple(where), glossary.sharp, claim.only
         )
@@ -398,7 +389,7 @@ class Statement:
         """Return the evidence for x → c, as β → ∞ or β → 0."""
         conditions_ = [c for c in claim.conditions if _is_limit_relation(c)]
         if len(conditions_) != 1:
-            raise NotRead(f"{text(claim.relation)}: what tends to what is not said")
+            raise comparing.NotRead(f"{text(claim.relation)}: what tends to what is not said")
         glossary = pruned(
             self.glossary, Relation(claim.relation.first, claim.relation.rest), self.sized
         )
@@ -409,11 +400,13 @@ class Statement:
                 conditions_[0],
                 relation.first,
                 glossary,
-                RelationQuestion(relation, glossary).of,
+                judging.RelationQuestion(relation, glossary).of,
             )
 
-        record(
-            DecidedRelation(claim.relation, decide, tuple(glossary.index), tuple(glossary.sizes))
+        judging.record(
+            judging.DecidedRelation(
+                claim.relation, decide, tuple(glossary.index), tuple(glossary.sizes)
+            )
         )
         return decide(claim.relation)
 
@@ -432,10 +425,12 @@ class Statement:
     ) -> None:
         """Raise NotRead unless a condition holds for the letters as declared."""
         try:
-            with showing():  # what shows a condition is no part of what shows the claim
+            with judging.showing():  # what shows a condition is no part of what shows the claim
                 self._judge_relation(condition, glossary, sized)
-        except FalseStep as reason:
-            raise NotRead(f"the condition {text(condition)} is not met by the letters") from reason
+        except comparing.FalseStep as reason:
+            raise comparing.NotRead(
+                f"the condition {text(condition)} is not met by the letters"
+            ) from reason
 
 
 def _format_claim_node(claim: PrintedClaim) -> nt.Node:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from multiprocessing import get_context
 from typing import Any
 
-from symattn.arrays.index.expressions import Expression, Masked
+from symattn.arrays.index import expressions
 from symattn.arrays.index.writing import Writing, in_blocks, length, size
 from symattn.document import model as md
 from symattn.document.errors import Refused, SymattnError
@@ -22,28 +22,19 @@ from symattn.document.evidence import Evidence, Grade
 from symattn.document.measure import width
 from symattn.document.model import Block, Inline, Text
 from symattn.document.notation import Node, Sum, Words, call, equals, name, relation
-from symattn.proof import certificate
+from symattn.proof import certificate, typeset_words
 from symattn.proof.certificate import by_definition
 from symattn.proof.code import raised_in_symattn
 from symattn.proof.prover import ElementEquation
 from symattn.proof.theorem import Theorem, TheoremOutcome, decide
-from symattn.proof.typeset_words import listed
+from symattn.theorems import findings
 from symattn.theorems.as_printed import read
 from symattn.theorems.documents import Decided
-from symattn.theorems.findings import (
-    BAD_STATEMENT,
-    DEFECT,
-    TheoremFinding,
-    crashed,
-    finding,
-    sizes_written,
-    unstated,
-)
 from symattn.theorems.kept import Cache
 
 Source = Callable[[], Mapping[str, Theorem]]
 Progress = Callable[[int, int, str], None]
-_Parts = tuple[TheoremFinding, tuple[Block, ...], tuple[Mapping[str, Any], ...]]
+_Parts = tuple[findings.TheoremFinding, tuple[Block, ...], tuple[Mapping[str, Any], ...]]
 
 
 def run(
@@ -77,7 +68,7 @@ def run(
     )
     for outcome in decided:
         # A defect may be mended without a change of the statement.
-        if not outcome.finding.evidence.where.startswith((DEFECT, BAD_STATEMENT)):
+        if not outcome.finding.evidence.where.startswith((findings.DEFECT, findings.BAD_STATEMENT)):
             cache.put(outcome.theorem, outcome.finding)
         result[outcome.theorem.name] = outcome
         progress(len(result), len(theorems), outcome.theorem.name)
@@ -107,9 +98,9 @@ def decide_one(theorem: Theorem, explain: bool = False) -> Decided:
         message = f"{type(error).__name__}: {error}"
         # A failure in symattn is a defect of symattn; any other is the statement's.
         if raised_in_symattn(error):
-            return Decided(theorem, crashed(message))
+            return Decided(theorem, findings.crashed(message))
         raise Broken(theorem.name, message) from error
-    result = finding(outcome, reading)
+    result = findings.finding(outcome, reading)
     printed = reading is not None and any(r.evidence for r in reading.claims)
     if theorem.letters is None or not printed or result.of_code is not None:
         result = replace(result, stated=stated(outcome))
@@ -131,7 +122,9 @@ def _decided_or_unstated(theorem: Theorem, explain: bool) -> Decided:
     try:
         return decide_one(theorem, explain)
     except Broken as broken:
-        return Decided(theorem, unstated(f"a function of {broken.name!r} raises {broken.error}"))
+        return Decided(
+            theorem, findings.unstated(f"a function of {broken.name!r} raises {broken.error}")
+        )
 
 
 def _decide_in_processes(
@@ -240,8 +233,8 @@ def stated(outcome: TheoremOutcome) -> tuple[Node, ...]:
     return tuple(result)
 
 
-def _contains_masked_expression(x: Expression) -> bool:
-    return isinstance(x, Masked) or any(map(_contains_masked_expression, x.children))
+def _contains_masked_expression(x: expressions.Expression) -> bool:
+    return isinstance(x, expressions.Masked) or any(map(_contains_masked_expression, x.children))
 
 
 def _describe_equation_case(case: ElementEquation, label: str) -> Iterator[Block]:
@@ -298,7 +291,7 @@ def _describe_cleared_difference(case: ElementEquation, writing: Writing) -> Ite
         ]
         by: Text = ("the difference, cleared of denominators",) if divisors else ("the difference",)
         if shown and len(shown) == len(divisors) and sum(map(width, shown)) < _SHORT:
-            by = ("the difference, times ", *listed(shown))
+            by = ("the difference, times ", *typeset_words.listed(shown))
         yield md.Steps((md.Step(equals(0, numerator), by, Evidence(Grade.PROVED)),))
     yield md.Paragraph(_describe_deciding_sizes(case))
 
@@ -313,10 +306,10 @@ def _describe_deciding_sizes(case: ElementEquation) -> Text:
     for n, (sort, d) in enumerate(counted.items()):
         out += [", " if n else "", equals(name("D", size(sort)), d)]
     if case.how == "one size":
-        return (*out, ". Every bound index shows in a letter, so the one size ", *sizes_written(case.sizes[0]),
+        return (*out, ". Every bound index shows in a letter, so the one size ", *findings.sizes_written(case.sizes[0]),
                 " decides all sizes: there the polynomial is zero.")  # fmt: skip
     extra = " of each number of rows, with 1/Z · Z = 1," if case.how == "rows" else ""
-    return (*out, f". So the {len(case.sizes)} sizes", extra, " up to ", *sizes_written(case.limits.top),
+    return (*out, f". So the {len(case.sizes)} sizes", extra, " up to ", *findings.sizes_written(case.limits.top),
             " decide all sizes: at each of them the polynomial is zero.")  # fmt: skip
 
 

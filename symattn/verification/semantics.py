@@ -21,8 +21,7 @@ import numpy as np
 
 from symattn.arrays.modular import Modular, modular
 from symattn.arrays.notes import listening, note
-from symattn.arrays.residues import primes
-from symattn.arrays.residues.degree import Chance, escape, pairs_needed
+from symattn.arrays.residues import degree, primes
 from symattn.arrays.residues.field import Work
 from symattn.arrays.residues.functions import LARGE, NOT_LINEAR
 from symattn.attention.inputs import TOKENS, lengths
@@ -581,7 +580,7 @@ class ResidueRun:
             if len(group) >= (needed or SAMPLED) and drawn - len(group) <= SPARE:
                 self.pairs = [x.pair for x in group]
                 self.epsilon = (
-                    escape(point.chance.bound(choices), point.decided, needed, SPARE)
+                    degree.escape(point.chance.bound(choices), point.decided, needed, SPARE)
                     if needed
                     else None
                 )
@@ -612,7 +611,7 @@ class _Point:
         self.pair = (kind.field.p.m, kind.field.q.m)
         self.difference: Difference | None = None
         self._run = run
-        self._compared = Chance()
+        self._compared = degree.Chance()
         inputs = run.inputs(kind)
         expected = run.compute(**inputs)
         copies = {n: x.copy() for n, x in inputs.items()}  # the function may change its inputs
@@ -685,7 +684,7 @@ class _Point:
 
     def needed(self, epsilon: float, choices: int) -> int | None:
         """Return how many pairs bring the probability of a wrong yes to ε."""
-        return pairs_needed(self.chance.bound(choices), self.decided, epsilon, SPARE)
+        return degree.pairs_needed(self.chance.bound(choices), self.decided, epsilon, SPARE)
 
 
 def _in_axes(got: Any, expected: Modular) -> Any:

@@ -19,13 +19,13 @@ from weakref import WeakSet
 import flint
 import numpy as np
 
+from symattn.arrays import structure
 from symattn.arrays.ball import Ball
 from symattn.arrays.enclosing.bounds import TINY, UP, U
 from symattn.arrays.enclosing.exponential import check_arithmetic
 from symattn.arrays.enclosing.work import EnclosedWork, Parts
 from symattn.arrays.planes import Planes
 from symattn.arrays.special import FORBIDDEN, Forbidden, Undefined
-from symattn.arrays.structure import _has_nested_arrays
 from symattn.document.errors import InputError, Refused
 from symattn.document.model import Text
 
@@ -165,7 +165,7 @@ class Core(Planes):
 
         Raises Refused for arrays if the processor is set to another rounding mode, or flushes subnormal numbers.
         """
-        if isinstance(data, (list, tuple)) and _has_nested_arrays(data):
+        if isinstance(data, (list, tuple)) and structure._has_nested_arrays(data):
             stacked: Self = cls.xp.stack([cls.of(x) for x in data])
             return stacked
         # Most constants are single numbers that need no checks of arrays.

@@ -12,21 +12,20 @@ from math import inf
 
 import flint
 
-from symattn.arrays.field.sums import Sum, Unit, ball
-from symattn.arrays.field.surds import integer_terms
+from symattn.arrays.field import sums, surds
 from symattn.document.errors import Undecided
 
 # Bounds the work for numbers that are extremely close, or large.
 LIMIT = 1 << 17  # bits
 
 
-def sign_of_sum(u: Unit, f: Sum) -> int:
+def sign_of_sum(u: sums.Unit, f: sums.Sum) -> int:
     """Return the sign of a sum, without balls if all terms of its coefficients have the same one."""
     # Terms of one sign, all times powers of e > 0, need no digits.
-    signs = {t > 0 for c in f.values() for t in integer_terms(c)[0].values()}
+    signs = {t > 0 for c in f.values() for t in surds.integer_terms(c)[0].values()}
     if len(signs) < 2:
         return 0 if not signs else 1 if True in signs else -1
-    return sign(lambda: ball(u, f))
+    return sign(lambda: sums.ball(u, f))
 
 
 def sign(value: Callable[[], flint.arb]) -> int:
@@ -40,12 +39,12 @@ def sign(value: Callable[[], flint.arb]) -> int:
     raise AssertionError
 
 
-def enclosure(u: Unit, n: Sum, d: Sum, prec: int) -> flint.arb:
+def enclosure(u: sums.Unit, n: sums.Sum, d: sums.Sum, prec: int) -> flint.arb:
     """Return a ball that contains n/d, with about ``prec`` correct bits."""
     # Relative accuracy of 0 would never be reached.
     if not n:
         return flint.arb(0)
-    return sharpened(lambda: ball(u, n) / ball(u, d), prec)
+    return sharpened(lambda: sums.ball(u, n) / sums.ball(u, d), prec)
 
 
 def sharpened(value: Callable[[], flint.arb], prec: int) -> flint.arb:

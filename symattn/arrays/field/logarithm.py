@@ -8,7 +8,7 @@ from functools import total_ordering
 from numbers import Rational
 from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 
-from symattn.arrays.field import approximation
+from symattn.arrays.field import approximation, surds
 from symattn.arrays.field.quotient import (
     ONE_ELEMENT,
     Quotient,
@@ -16,7 +16,6 @@ from symattn.arrays.field.quotient import (
     constant,
     rational_times_power,
 )
-from symattn.arrays.field.surds import K
 from symattn.arrays.functions import FUNCTIONS
 from symattn.document.errors import Refused
 from symattn.document.notation import Node, call
@@ -128,7 +127,7 @@ class Logarithm:
     def __lt__(self, other: object) -> bool:
         return self.less(other) if _is_number(other) else NotImplemented
 
-    def constant(self) -> K | None:
+    def constant(self) -> surds.K | None:
         """Return None: the number is not in K, or not known to be."""
         return None
 

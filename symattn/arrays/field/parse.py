@@ -20,9 +20,8 @@ from fractions import Fraction
 from numbers import Rational
 from typing import Any
 
+from symattn.arrays.field import sums, surds
 from symattn.arrays.field.quotient import ONE_ELEMENT, Quotient
-from symattn.arrays.field.sums import ONE
-from symattn.arrays.field.surds import integer_terms
 from symattn.document.errors import InputError, Refused
 
 _LENGTH = 1000  # characters
@@ -228,7 +227,7 @@ def _written_otherwise(text: str) -> str:
 def _measure_quotient_size(x: Quotient) -> tuple[int, int]:
     """Return the number of terms, and the bit length of the longest integer in x."""
     _, n, d = x.parts
-    pieces = [integer_terms(c) for f in (n, d) for term in f.items() for c in term]
+    pieces = [surds.integer_terms(c) for f in (n, d) for term in f.items() for c in term]
     integers = [i for terms, den in pieces for i in (den, *terms, *terms.values())]
     term_count = sum(len(terms) for terms, _ in pieces)
     return term_count, max(i.bit_length() for i in integers)
@@ -263,7 +262,7 @@ def read(x: Any) -> Quotient:
 
 
 def _make_integer_ratio(n: int, d: int) -> Quotient:
-    return Quotient(None, {0: n} if n else {}, {0: d} if d != 1 else ONE)
+    return Quotient(None, {0: n} if n else {}, {0: d} if d != 1 else sums.ONE)
 
 
 def _from_ratio(x: Any) -> Quotient:

@@ -13,26 +13,11 @@ from fractions import Fraction
 from numbers import Rational
 from typing import TYPE_CHECKING, Any, cast
 
-from symattn.arrays.field import approximation
-from symattn.arrays.field.sums import (
-    ONE,
-    PLAIN,
-    Sum,
-    Unit,
-    common,
-    converted,
-    divided,
-    exponent,
-    from_lowest,
-    in_lowest_terms,
-    joined,
-    minus,
-    plus,
-    power,
-    times,
-    unit,
-)  # fmt: skip
-from symattn.arrays.field.surds import K, Surd, inverse, root
+from symattn.arrays.field import (
+    approximation,
+    sums,  # fmt: skip
+    surds,
+)
 from symattn.arrays.functions import FUNCTIONS
 from symattn.document.errors import Refused
 
@@ -62,7 +47,7 @@ class Quotient:
 
     __slots__ = ("_d", "_n", "_unit")
 
-    def __init__(self, unit: Unit | None, numerator: Sum, denominator: Sum) -> None:
+    def __init__(self, unit: sums.Unit | None, numerator: sums.Sum, denominator: sums.Sum) -> None:
         self._unit = unit
         self._n = numerator
         self._d = denominator
@@ -76,15 +61,15 @@ class Quotient:
         if x.__class__ is Quotient:
             return x
         if x.__class__ is int:
-            return Quotient(None, {0: x} if x else {}, ONE)
+            return Quotient(None, {0: x} if x else {}, sums.ONE)
         from symattn.arrays.field.parse import read
 
         return read(x)
 
     @property
-    def parts(self) -> tuple[Unit, Sum, Sum]:
+    def parts(self) -> tuple[sums.Unit, sums.Sum, sums.Sum]:
         """The unit, the numerator and the denominator."""
-        return self._unit or PLAIN, self._n, self._d
+        return self._unit or sums.PLAIN, self._n, self._d
 
     # --- arithmetic -------------------------------------------------------------------------------------------------
     def __add__(self, other: object) -> Quotient:
@@ -106,15 +91,15 @@ class Quotient:
                 u = u or v
         # One denominator for both: the usual case in rows of scores.
         if d is e or d == e:
-            return Quotient(u, plus(n, m), d)
-        a, b, below = common(d, e)
-        above = plus(times(n, a), times(m, b))
-        return Quotient(u, *in_lowest_terms(above, below))
+            return Quotient(u, sums.plus(n, m), d)
+        a, b, below = sums.common(d, e)
+        above = sums.plus(sums.times(n, a), sums.times(m, b))
+        return Quotient(u, *sums.in_lowest_terms(above, below))
 
     __radd__ = __add__
 
     def __neg__(self) -> Quotient:
-        return Quotient(self._unit, minus(self._n), self._d)
+        return Quotient(self._unit, sums.minus(self._n), self._d)
 
     def __pos__(self) -> Quotient:
         return self
@@ -127,7 +112,7 @@ class Quotient:
         if y is self:
             return ZERO_ELEMENT
         if self._d is y._d and self._unit is y._unit:
-            return Quotient(self._unit, plus(self._n, minus(y._n)), self._d)
+            return Quotient(self._unit, sums.plus(self._n, sums.minus(y._n)), self._d)
         return self + -y
 
     def __rsub__(self, other: object) -> Quotient:
@@ -150,10 +135,10 @@ class Quotient:
         # Such factors cancel without a gcd of sums.
         if d is m or e is n:  # the same object in numerator and denominator
             return Quotient(u, n, e) if d is m else Quotient(u, m, d)
-        if d is ONE:
-            return Quotient(u, times(n, m), e)
-        below = d if e is ONE else times(d, e)
-        return Quotient(u, times(n, m), below)
+        if d is sums.ONE:
+            return Quotient(u, sums.times(n, m), e)
+        below = d if e is sums.ONE else sums.times(d, e)
+        return Quotient(u, sums.times(n, m), below)
 
     __rmul__ = __mul__
 
@@ -173,10 +158,10 @@ class Quotient:
             # Several terms are not divided: the quotient stays a quotient.
             if len(m) > 1 and n:
                 return Quotient(u, n, m)
-            return Quotient(u, *divided(n, m))
-        above = n if e is ONE else times(n, e)
-        below = m if d is ONE else times(m, d)
-        return Quotient(u, *divided(above, below))
+            return Quotient(u, *sums.divided(n, m))
+        above = n if e is sums.ONE else sums.times(n, e)
+        below = m if d is sums.ONE else sums.times(m, d)
+        return Quotient(u, *sums.divided(above, below))
 
     def __rtruediv__(self, other: object) -> Quotient:
         y = _as_quotient(other)
@@ -206,7 +191,7 @@ class Quotient:
         if self._unit is None and (c := self._n.get(0, 0)).__class__ is int:
             # Not in lowest terms on purpose: neighbouring scores share their denominator, so their powers share a unit.
             if c:
-                return Quotient(unit(1, cast(int, self._d[0])), {c: 1}, ONE)
+                return Quotient(sums.unit(1, cast(int, self._d[0])), {c: 1}, sums.ONE)
             return ONE_ELEMENT
         k = self.constant()
         if k is None:
@@ -215,8 +200,8 @@ class Quotient:
             )
         if not k:
             return ONE_ELEMENT
-        u, key = power(k)
-        return Quotient(u, {key: 1}, ONE)
+        u, key = sums.power(k)
+        return Quotient(u, {key: 1}, sums.ONE)
 
     def sqrt(self) -> Quotient:
         """Return √x for a rational x ≥ 0, and √(x e^k) = √x e^{k/2}. Raises Refused for other numbers."""
@@ -228,8 +213,8 @@ class Quotient:
         if r < 0:
             raise Refused(f"exact: sqrt({brief(self)}): the square root of a negative number")
         if k:
-            return constant(root(r)) * constant(k * Fraction(1, 2)).exp()
-        return constant(root(r))
+            return constant(surds.root(r)) * constant(k * Fraction(1, 2)).exp()
+        return constant(surds.root(r))
 
     def log(self) -> Quotient | Logarithm:
         """Return log e^k = k, and for other positive numbers a ``Logarithm``, for use in exp. Raises Refused."""
@@ -276,11 +261,11 @@ class Quotient:
             # Over one denominator numerators decide.
             return n == m
         # Shifted to a common lowest exponent, equal numbers often have equal sums.
-        n, d = from_lowest(n, d)
-        m, e = from_lowest(m, e)
+        n, d = sums.from_lowest(n, d)
+        m, e = sums.from_lowest(m, e)
         if d == e:
             return n == m
-        return times(n, e) == times(m, d)
+        return sums.times(n, e) == sums.times(m, d)
 
     def less(self, other: Quotient) -> bool:
         """Return whether self < other."""
@@ -311,7 +296,7 @@ class Quotient:
         r = self.rational()
         return hash(self.to_float()) if r is None else hash(r)
 
-    def constant(self) -> K | None:
+    def constant(self) -> surds.K | None:
         """Return the value as an element of K, or None if it is outside: n/d is in K iff n = c d for a c in K."""
         n, d = self._n, self._d
         if not n:
@@ -321,14 +306,14 @@ class Quotient:
         if other_terms:
             return None
         k = next(iter(d))
-        c = n[k] * inverse(d[k])
+        c = n[k] * surds.inverse(d[k])
         proportional = len(d) == 1 or all(n[k] == c * e for k, e in d.items())
         return c if proportional else None
 
     def rational(self) -> Fraction | None:
         """Return the value as a fraction, or None if it is irrational."""
         c = self.constant()
-        return None if c is None or isinstance(c, Surd) else Fraction(c)
+        return None if c is None or isinstance(c, surds.Surd) else Fraction(c)
 
     # --- values and writing -----------------------------------------------------------------------------------------
     def arb(self, prec: int = 64) -> flint.arb:
@@ -397,25 +382,25 @@ def brief(x: object) -> str:
 
 
 # One object each, so that ``is`` recognises the most frequent numbers.
-ZERO_ELEMENT = Quotient(None, {}, ONE)
-ONE_ELEMENT = Quotient(None, ONE, ONE)
+ZERO_ELEMENT = Quotient(None, {}, sums.ONE)
+ONE_ELEMENT = Quotient(None, sums.ONE, sums.ONE)
 
 
-def constant(k: K) -> Quotient:
+def constant(k: surds.K) -> Quotient:
     """Return an element of K as an exact number."""
-    if isinstance(k, Surd):
+    if isinstance(k, surds.Surd):
         return Quotient(None, {0: k * k.den}, {0: k.den})
     return Quotient.of(k)
 
 
-def rational_times_power(x: Quotient) -> tuple[Fraction | None, K]:
+def rational_times_power(x: Quotient) -> tuple[Fraction | None, surds.K]:
     """Return (r, k) with x = r e^k, r rational and k in K; r is None if there are none."""
     u, n, d = x.parts
     if not n or x._unit is None:
         return x.rational(), 0
     # If n = r e^k d, then k is the difference of the lowest exponents of n and of d.
-    lowest_above = min(cast("dict[int, K]", n))
-    k = exponent(u, lowest_above - min(cast("dict[int, K]", d)))
+    lowest_above = min(cast("dict[int, surds.K]", n))
+    k = sums.exponent(u, lowest_above - min(cast("dict[int, surds.K]", d)))
     return (x * constant(-k).exp()).rational(), k
 
 
@@ -426,17 +411,19 @@ def _as_quotient(x: object) -> Quotient | None:
     return Quotient.of(x) if isinstance(x, (int, Rational)) else None
 
 
-def _align_exponent_units(x: Quotient, y: Quotient) -> tuple[Unit | None, Sum, Sum, Sum, Sum]:
+def _align_exponent_units(
+    x: Quotient, y: Quotient
+) -> tuple[sums.Unit | None, sums.Sum, sums.Sum, sums.Sum, sums.Sum]:
     """Return a common unit, then numerator and denominator of each number over it."""
     u, v = x._unit, y._unit
     # A rational number has no unit, so that the other's serves.
     if u is None or v is None:
         return v or u, x._n, x._d, y._n, y._d
-    w = joined(u, v)
+    w = sums.joined(u, v)
     return (
         w,
-        converted(x._n, u, w),
-        converted(x._d, u, w),
-        converted(y._n, v, w),
-        converted(y._d, v, w),
+        sums.converted(x._n, u, w),
+        sums.converted(x._d, u, w),
+        sums.converted(y._n, v, w),
+        sums.converted(y._d, v, w),
     )

@@ -19,18 +19,9 @@ from typing import Any, NamedTuple, cast
 
 import flint
 
-from symattn.arrays.field.surds import (
-    K,
-    Surd,
-    enclosure,
-    integer_terms,
-    inverse,
-    plain,
-    reduced,
-    with_product,
-)
+from symattn.arrays.field import surds
 
-Sum = dict[K, K]
+Sum = dict[surds.K, surds.K]
 # One object, so that ``is`` recognises it.
 ONE: Sum = {0: 1}
 _PAIRS_BY_HAND = 256  # products of more pairs of terms are computed as polynomials
@@ -55,9 +46,9 @@ def unit(radicand: int, denominator: int) -> Unit:
     return PLAIN if radicand == denominator == 1 else Unit(radicand, denominator)
 
 
-def power(k: K) -> tuple[Unit, K]:
+def power(k: surds.K) -> tuple[Unit, surds.K]:
     """Return the unit and the key of e^k."""
-    if isinstance(k, Surd):
+    if isinstance(k, surds.Surd):
         # Sums of roots are multiples of no single unit.
         if len(k.terms) > 1:
             return PLAIN, k
@@ -66,14 +57,14 @@ def power(k: K) -> tuple[Unit, K]:
     return unit(1, k.denominator), k.numerator
 
 
-def exponent(u: Unit, key: K) -> K:
+def exponent(u: Unit, key: surds.K) -> surds.K:
     """key · √a/m, an element of K."""
     if u is PLAIN or not key:
         return key
     a, m = u
     if a == 1:
-        return plain(key * Fraction(1, m))
-    return Surd({a: 1}, m) * key
+        return surds.plain(key * Fraction(1, m))
+    return surds.Surd({a: 1}, m) * key
 
 
 def joined(u: Unit, v: Unit) -> Unit:
@@ -94,7 +85,7 @@ def converted(f: Sum, u: Unit, v: Unit) -> Sum:
         return {k * factor: c for k, c in f.items()}
     if v.radicand != 1:
         raise ValueError(f"{u} is not a multiple of {v}")
-    return {plain(exponent(u, k) * v.denominator): c for k, c in f.items()}
+    return {surds.plain(exponent(u, k) * v.denominator): c for k, c in f.items()}
 
 
 def plus(f: Sum, g: Sum) -> Sum:
@@ -116,7 +107,7 @@ def minus(f: Sum) -> Sum:
     return {k: -c for k, c in f.items()}
 
 
-def shifted(f: Sum, by: K) -> Sum:
+def shifted(f: Sum, by: surds.K) -> Sum:
     """f · e^by, ``by`` a key."""
     return {k + by: c for k, c in f.items()} if by else f
 
@@ -153,20 +144,20 @@ def times(f: Sum, g: Sum) -> Sum:
 def _product_of_surds(f: Sum, g: Sum) -> Sum:
     """f g in integer multiples of roots over one common denominator, each coefficient in lowest terms at the end."""
     # One common denominator: integers are multiplied in between.
-    p, q = (lcm(*[integer_terms(c)[1] for c in h.values()]) for h in (f, g))
-    left = [(k, integer_terms(c * p)[0]) for k, c in f.items()]
-    right = [(k, integer_terms(c * q)[0]) for k, c in g.items()]
-    out: dict[K, dict[int, int]] = {}
+    p, q = (lcm(*[surds.integer_terms(c)[1] for c in h.values()]) for h in (f, g))
+    left = [(k, surds.integer_terms(c * p)[0]) for k, c in f.items()]
+    right = [(k, surds.integer_terms(c * q)[0]) for k, c in g.items()]
+    out: dict[surds.K, dict[int, int]] = {}
     for (k, x), (b, y) in product(left, right):
-        with_product(out.setdefault(k + b, {}), x, y)
-    return {k: whole for k, terms in out.items() if (whole := reduced(terms, p * q))}
+        surds.with_product(out.setdefault(k + b, {}), x, y)
+    return {k: whole for k, terms in out.items() if (whole := surds.reduced(terms, p * q))}
 
 
 def content(f: Sum) -> Fraction:
     """Return the positive rational r for which f/r has coprime integer coordinates over the roots; f is not empty."""
     above, below = 0, 1
     for c in f.values():
-        terms, den = integer_terms(c)
+        terms, den = surds.integer_terms(c)
         above = gcd(above, *terms.values())
         below = lcm(below, den)
     return Fraction(above, below)
@@ -174,7 +165,7 @@ def content(f: Sum) -> Fraction:
 
 def scaled(f: Sum, r: Fraction) -> Sum:
     """r f for a rational r ≠ 0."""
-    return {k: plain(c * r) for k, c in f.items()}
+    return {k: surds.plain(c * r) for k, c in f.items()}
 
 
 def polynomials(*sums: Sum) -> tuple[list[flint.fmpz_poly], list[int], int] | None:
@@ -213,10 +204,10 @@ def ball(u: Unit, f: Sum) -> flint.arb:
     """Return a ball that contains the sum, at the working precision of the caller."""
     total = flint.arb(0)
     # Keys are multiples of the unit, so that its root is enclosed once for all terms.
-    one = None if u == PLAIN else enclosure(exponent(u, 1))
+    one = None if u == PLAIN else surds.enclosure(exponent(u, 1))
     for k, c in f.items():
-        exponential = (enclosure(k) if one is None else one * enclosure(k)).exp()
-        total += exponential * (c if isinstance(c, int) else enclosure(c))
+        exponential = (surds.enclosure(k) if one is None else one * surds.enclosure(k)).exp()
+        total += exponential * (c if isinstance(c, int) else surds.enclosure(c))
     return total
 
 
@@ -238,7 +229,7 @@ def divided(n: Sum, m: Sum) -> tuple[Sum, Sum]:
     n = shifted(n, -k)
     # A surd below is moved above: 1/√a = √a/a.
     if not isinstance(c, int):
-        return in_lowest_terms(times(n, {0: inverse(c)}), ONE)
+        return in_lowest_terms(times(n, {0: surds.inverse(c)}), ONE)
     if c == 1:
         return n, ONE
     return in_lowest_terms(n if c > 0 else minus(n), {0: abs(c)})
@@ -290,7 +281,7 @@ def proportion(d: Sum, e: Sum) -> Fraction | None:
 
 def from_lowest(n: Sum, d: Sum) -> tuple[Sum, Sum]:
     """Return n/d with both shifted so that the lowest exponent of d is 0."""
-    low = 0 if len(d) == 1 else min(cast("dict[int, K]", d))
+    low = 0 if len(d) == 1 else min(cast("dict[int, surds.K]", d))
     if low:
         return (shifted(n, -low), shifted(d, -low))
     return (n, d)
@@ -302,7 +293,7 @@ def in_lowest_terms(n: Sum, d: Sum) -> tuple[Sum, Sum]:
         return n, d if n else ONE
     q = cast(int, d[0])
     try:
-        g = gcd(q, *cast("dict[K, int]", n).values())
+        g = gcd(q, *cast("dict[surds.K, int]", n).values())
     except TypeError:  # not only integers
         c = content(n)
         lowest = c / q

@@ -17,18 +17,8 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Any, NamedTuple, TypeVar, cast
 
+from symattn.arrays.field import sums, surds
 from symattn.arrays.field.quotient import Quotient
-from symattn.arrays.field.sums import (
-    Sum,
-    content,
-    exponent,
-    from_polynomial,
-    polynomials,
-    scaled,
-    shifted,
-    times,
-)
-from symattn.arrays.field.surds import K, Surd, integer_terms, inverse, sign
 from symattn.document import notation as nt
 from symattn.document.text import text as line
 
@@ -67,11 +57,11 @@ def to_sympy(x: Quotient) -> Any:
     return _convert_node_to_sympy(notation(x))
 
 
-def constant(c: K) -> nt.Node:
+def constant(c: surds.K) -> nt.Node:
     """Return an element of K as a formula."""
-    if not isinstance(c, Surd):
+    if not isinstance(c, surds.Surd):
         return nt.node(c if c.denominator != 1 else c.numerator)
-    terms, den = integer_terms(c)
+    terms, den = surds.integer_terms(c)
     below = nt.node(den) if den != 1 else None
     if len(terms) > 1:
         sign, ordered = leading_positive(sorted(terms.items()), lambda term: term[1])
@@ -102,7 +92,7 @@ def _sum_of_exponentials(terms: Terms) -> nt.Node:
     for k, c in terms:
         power = None if not k else _E if k == 1 else nt.Power(_E, constant(k))
         # The sign stands before the term, so that no brackets are needed.
-        if isinstance(c, Surd):
+        if isinstance(c, surds.Surd):
             sign = leading_sign(c)
             head = constant(c if sign > 0 else -c)
             parts.append((sign, nt.Product((head, power)) if power else head))
@@ -162,7 +152,7 @@ def _convert_node_to_sympy(x: nt.Node) -> Any:
 
 
 # -- the normal form ---------------------------------------------------------------------------------------------------
-Terms = list[tuple[K, K]]  # exponents and coefficients
+Terms = list[tuple[surds.K, surds.K]]  # exponents and coefficients
 T = TypeVar("T")
 
 
@@ -180,17 +170,19 @@ def normal(x: Quotient) -> Form:
     unit, n, d = x.parts
     # Common factors first, then the content of each side.
     n, d = _cancel_common_factors(*_rational_below(n, d))
-    above = content(n)
-    below = content(d)
+    above = sums.content(n)
+    below = sums.content(d)
     # The last term of the denominator becomes positive.
-    flip = sign(_sort_terms_by_exponent(d)[-1][1])
+    flip = surds.sign(_sort_terms_by_exponent(d)[-1][1])
     # The first term of each side is positive; the signs stand in front.
-    s, numerator = leading_positive(_sort_terms_by_exponent(scaled(n, flip / above)), _sign_of_term)
-    t, denominator = leading_positive(
-        _sort_terms_by_exponent(scaled(d, flip / below)), _sign_of_term
+    s, numerator = leading_positive(
+        _sort_terms_by_exponent(sums.scaled(n, flip / above)), _sign_of_term
     )
-    above_terms = [(exponent(unit, k), c if s > 0 else -c) for k, c in numerator]
-    below_terms = [(exponent(unit, k), c if t > 0 else -c) for k, c in denominator]
+    t, denominator = leading_positive(
+        _sort_terms_by_exponent(sums.scaled(d, flip / below)), _sign_of_term
+    )
+    above_terms = [(sums.exponent(unit, k), c if s > 0 else -c) for k, c in numerator]
+    below_terms = [(sums.exponent(unit, k), c if t > 0 else -c) for k, c in denominator]
     return Form(
         s * t,
         above / below,
@@ -208,41 +200,41 @@ def leading_positive(terms: list[T], sign_of: Callable[[T], int]) -> tuple[int, 
     return (-1, terms)
 
 
-def leading_sign(c: K) -> int:
+def leading_sign(c: surds.K) -> int:
     """Return the sign printed before a coefficient: for one with several terms, +1 if either end is positive."""
-    terms = sorted(integer_terms(c)[0].items())
-    return leading_positive(terms, lambda term: sign(term[1]))[0]
+    terms = sorted(surds.integer_terms(c)[0].items())
+    return leading_positive(terms, lambda term: surds.sign(term[1]))[0]
 
 
-def _sign_of_term(term: tuple[K, K]) -> int:
+def _sign_of_term(term: tuple[surds.K, surds.K]) -> int:
     return leading_sign(term[1])
 
 
-def _sort_terms_by_exponent(f: Sum) -> Terms:
-    return [(k, f[k]) for k in sorted(cast("dict[int, K]", f))]
+def _sort_terms_by_exponent(f: sums.Sum) -> Terms:
+    return [(k, f[k]) for k in sorted(cast("dict[int, surds.K]", f))]
 
 
-def _rational_below(n: Sum, d: Sum) -> tuple[Sum, Sum]:
+def _rational_below(n: sums.Sum, d: sums.Sum) -> tuple[sums.Sum, sums.Sum]:
     """Return n/d with rational coefficients in d, if one factor makes all of them rational."""
     # One coefficient suffices: if any factor works, its inverse does.
     c = next(iter(d.values()))
-    if not isinstance(c, Surd):
+    if not isinstance(c, surds.Surd):
         return n, d
-    factor: Sum = {0: inverse(c)}
-    below = times(d, factor)
-    has_roots = any(isinstance(c, Surd) for c in below.values())
-    return (n, d) if has_roots else (times(n, factor), below)
+    factor: sums.Sum = {0: surds.inverse(c)}
+    below = sums.times(d, factor)
+    has_roots = any(isinstance(c, surds.Surd) for c in below.values())
+    return (n, d) if has_roots else (sums.times(n, factor), below)
 
 
-def _cancel_common_factors(n: Sum, d: Sum) -> tuple[Sum, Sum]:
+def _cancel_common_factors(n: sums.Sum, d: sums.Sum) -> tuple[sums.Sum, sums.Sum]:
     """Return n/d without common factors as far as the module says, with lowest exponent 0 unless d has one term."""
     # One term divides nothing but itself, so there is nothing to cancel.
-    results = polynomials(n, d) if len(n) > 1 and len(d) > 1 else None
+    results = sums.polynomials(n, d) if len(n) > 1 and len(d) > 1 else None
     if results is not None:
         (p, q), (low, also), step = results
         g = p.gcd(q)
         if g.degree() > 0:
-            n = from_polynomial(p // g, low, step)
-            d = from_polynomial(q // g, also, step)
-    lowest = min(cast("dict[int, K]", d if len(d) == 1 else {**n, **d}))
-    return shifted(n, -lowest), shifted(d, -lowest)
+            n = sums.from_polynomial(p // g, low, step)
+            d = sums.from_polynomial(q // g, also, step)
+    lowest = min(cast("dict[int, surds.K]", d if len(d) == 1 else {**n, **d}))
+    return sums.shifted(n, -lowest), sums.shifted(d, -lowest)

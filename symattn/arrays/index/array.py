@@ -16,16 +16,8 @@ import numpy as np
 
 from symattn.arrays.base import ArrayBase
 from symattn.arrays.index import building as build
+from symattn.arrays.index import expressions
 from symattn.arrays.index.axes import ONE_LONG, Axis, Linear, axis, same_length
-from symattn.arrays.index.expressions import (
-    FORBIDDEN,
-    Expression,
-    Index,
-    Letter,
-    Position,
-    PositiveLetter,
-    fresh,
-)
 from symattn.arrays.notes import assigned, meet
 from symattn.document.errors import InputError, Meaningless, Refused
 from symattn.document.model import Document
@@ -34,7 +26,7 @@ from symattn.document.model import Document
 Place = tuple[int, tuple[Any, ...]]
 Places = tuple[Place, ...]
 # Elements within ``once``; a context variable, so that threads do not share them.
-_CACHE: ContextVar[dict[Any, tuple[Indexed, Expression]] | None] = ContextVar(
+_CACHE: ContextVar[dict[Any, tuple[Indexed, expressions.Expression]] | None] = ContextVar(
     "symattn_elements", default=None
 )
 
@@ -60,14 +52,17 @@ class Indexed(ArrayBase):
     dtype: Any = None  # a letter may stand for a number or a boolean
 
     def __init__(
-        self, axes: Sequence[Any], at: Callable[[Places], Expression], declared: bool = False
+        self,
+        axes: Sequence[Any],
+        at: Callable[[Places], expressions.Expression],
+        declared: bool = False,
     ) -> None:
         self.shape = tuple(axis(a) for a in axes)
         self._computed = at
         # whether all elements are letters; then the first along any axis is one
         self._declared = declared
 
-    def at(self, places: Places) -> Expression:
+    def at(self, places: Places) -> expressions.Expression:
         """Return the element at a place."""
         result = _CACHE.get()
         # Outside ``once`` nothing is cached, so that notes are recorded each time.
@@ -83,9 +78,9 @@ class Indexed(ArrayBase):
     def letters(cls, name: str, *axes: object, positive: bool = False) -> Indexed:
         """Return an array of letters: ``letters("q", "n", "d")`` has the elements q[i, k], positive if declared so."""
         lengths = [axis(a) for a in axes]
-        kind = PositiveLetter if positive else Letter
+        kind = expressions.PositiveLetter if positive else expressions.Letter
 
-        def at(places: Places) -> Expression:
+        def at(places: Places) -> expressions.Expression:
             # An array of one block needs no number of blocks in its letters.
             blocks = (
                 ""
@@ -129,7 +124,7 @@ class Indexed(ArrayBase):
     def literal(cls, values: np.ndarray) -> Indexed:
         """Return an array of known numbers, with numbers as lengths."""
 
-        def at(places: Places) -> Expression:
+        def at(places: Places) -> expressions.Expression:
             index = tuple(int(np.ravel_multi_index(t, [n] if n != 1 else [])) if t else 0
                           for (_, t), n in zip(places, values.shape, strict=True))  # fmt: skip
             return cls.lift(values[index]).at(())
@@ -255,7 +250,7 @@ class Indexed(ArrayBase):
         ]
         return [
             tuple(
-                (b, tuple(fresh(i) if isinstance(i, str) else i for i in entry))
+                (b, tuple(expressions.fresh(i) if isinstance(i, str) else i for i in entry))
                 for b, entry in chosen
             )
             for chosen in itertools.product(*every)
@@ -269,7 +264,7 @@ class Indexed(ArrayBase):
         # A letter deep inside may be a boolean, so all parts are searched.
         while elements:
             x = elements.pop()
-            if isinstance(x, Letter):
+            if isinstance(x, expressions.Letter):
                 raise Refused(
                     "a mask of letters may be of booleans or of numbers: that is undecided for all sizes"
                 )
@@ -282,36 +277,40 @@ def _check_place_fits_axis(place: Place, a: Axis) -> tuple[Any, ...]:
     block, indices = place
     for i, f in zip(indices, a.blocks[block], strict=True):
         if not (
-            i.sort == f if isinstance(i, Index) else i == 0 if isinstance(f, str) else 0 <= i < f
+            i.sort == f
+            if isinstance(i, expressions.Index)
+            else i == 0
+            if isinstance(f, str)
+            else 0 <= i < f
         ):
             raise AssertionError(f"the index {i} in an axis of length {a}")
     return indices
 
 
 def _check_cast_keeps_letters(
-    x: Expression, fits: Callable[[Expression], bool], to: object
-) -> Expression:
+    x: expressions.Expression, fits: Callable[[expressions.Expression], bool], to: object
+) -> expressions.Expression:
     # Positions are integers already.
-    if isinstance(x, Position) or fits(build.simplified(x) if build.kept() else x):
+    if isinstance(x, expressions.Position) or fits(build.simplified(x) if build.kept() else x):
         return x
     raise Meaningless(
         f"indexed: astype({to}) would change elements that are letters; hint: leave it out"
     )
 
 
-def expression(x: Any) -> Expression:
+def expression(x: Any) -> expressions.Expression:
     """Return a plain value as an index expression; −∞ is the forbidden score."""
-    if isinstance(x, Expression):
+    if isinstance(x, expressions.Expression):
         return x
     if isinstance(x, Axis):
         return x.linear().expression()
     if isinstance(x, Linear):
-        return Position(x, ())
+        return expressions.Position(x, ())
     if isinstance(x, np.ndarray) and not x.ndim:
         x = x.item()
     if isinstance(x, numbers.Real | np.bool_):
         if x == -np.inf:
-            return FORBIDDEN
+            return expressions.FORBIDDEN
         if x != x or x == np.inf:
             raise InputError(f"indexed: {x} in the data; only a mask may hold -inf")
         # A float near to π is a rational number, and the statement would be another one.
@@ -367,9 +366,9 @@ def _place_of_axis_element(a: Axis, k: object, declared: bool) -> Place:
     raise Refused(f"indexed: an axis of length {a} does not have element {k} at every size")
 
 
-def index_variables(places: Places) -> tuple[Index, ...]:
+def index_variables(places: Places) -> tuple[expressions.Index, ...]:
     """Return the index variables of a place."""
-    return tuple(i for _, t in places for i in t if isinstance(i, Index))
+    return tuple(i for _, t in places for i in t if isinstance(i, expressions.Index))
 
 
 # Constants that code writes as floats although they are irrational.

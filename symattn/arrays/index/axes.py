@@ -16,8 +16,8 @@ from math import prod
 from types import FrameType
 from typing import Any
 
+from symattn.arrays.index import expressions
 from symattn.arrays.index.building import add, as_written, constant, multiply
-from symattn.arrays.index.expressions import Count, Expression
 from symattn.arrays.notes import any_way, meet_branch, meet_quotient, meet_remainder
 from symattn.document.errors import Meaningless, Refused, Undecided
 
@@ -204,11 +204,14 @@ class Linear(Compared):
             words.append("·".join([*number, *letters]))
         return " + ".join(words) or "0"
 
-    def expression(self) -> Expression:
+    def expression(self) -> expressions.Expression:
         """Return the length as an index expression."""
         # Lengths are simplified also within ``as_written``, so that each has one form.
         with as_written(False):
-            products = [multiply(constant(c), *map(Count, k)) for k, c in self.coefficients.items()]
+            products = [
+                multiply(constant(c), *map(expressions.Count, k))
+                for k, c in self.coefficients.items()
+            ]
             return add(*products)
 
 

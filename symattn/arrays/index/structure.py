@@ -7,9 +7,9 @@ from math import prod
 from typing import Any
 
 from symattn.arrays.array import Array
+from symattn.arrays.index import expressions
 from symattn.arrays.index.array import Indexed, Place, Places
 from symattn.arrays.index.axes import ONE_LONG, Axis, axis
-from symattn.arrays.index.expressions import ZERO, Expression
 from symattn.document.errors import InputError, Refused
 
 
@@ -48,7 +48,7 @@ class IndexStructure:
         # Imported here, because the namespace inherits from this module.
         from symattn.arrays.index.namespace import each
 
-        empty = Indexed(shape, lambda _: ZERO)
+        empty = Indexed(shape, lambda _: expressions.ZERO)
         return each(lambda _, x: x, empty, a)
 
     def concat(self, arrays: Sequence[Any], axis: int = 0) -> Indexed:
@@ -66,7 +66,7 @@ class IndexStructure:
         # The blocks of the result in order, each with its array and its number there.
         owner = [(x, b) for x in arrays for b in range(len(x.shape[k].blocks))]
 
-        def at(places: Places) -> Expression:
+        def at(places: Places) -> expressions.Expression:
             x, block = owner[places[k][0]]
             entry = places[k][1]
             own_places = (*places[:k], (block, entry), *places[k + 1 :])
@@ -84,7 +84,7 @@ class IndexStructure:
             raise InputError(f"indexed: stack of shapes {', '.join(str(x.shape) for x in arrays)}")
         k = axis % (arrays[0].ndim + 1)
 
-        def at(places: Places) -> Expression:
+        def at(places: Places) -> expressions.Expression:
             indices = places[k][1]
             # A stack of one has an axis without factors.
             chosen = arrays[indices[0] if indices else 0]
@@ -109,7 +109,7 @@ class IndexStructure:
             )
         lengths = [Axis(_length_of(group)) for group in groups]
 
-        def at(places: Places) -> Expression:
+        def at(places: Places) -> expressions.Expression:
             flat: list[Any] = []
             for place, length in zip(places, lengths, strict=True):
                 # Entries of products are one list, as reshaping changes only where axes end.

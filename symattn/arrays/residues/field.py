@@ -10,24 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from symattn.arrays.residues import divisors
+from symattn.arrays.residues import degree, divisors
 from symattn.arrays.residues.arithmetic import Floats, Modulus, ResidueExponential
-from symattn.arrays.residues.degree import (
-    ONE,
-    UNKNOWN,
-    Decisions,
-    ExponentForm,
-    MonomialWeight,
-    ResidueRatio,
-)
 from symattn.arrays.residues.infinities import at_levels, have_levels, scaled_levels, sum_of_levels
 from symattn.arrays.residues.state import Plane, State, numbers, power_of
 from symattn.document.errors import Refused
 
 # A letter is a polynomial of degree 1 over 1.
-_LETTER = ResidueRatio(MonomialWeight(degree=1))
+_LETTER = degree.ResidueRatio(degree.MonomialWeight(degree=1))
 # The ratio of the factor 1, for elements without a logarithm: log 1 = 0.
-_NO_LOGARITHM = ResidueRatio(ONE)
+_NO_LOGARITHM = degree.ResidueRatio(degree.ONE)
 Shape = tuple[int, ...]
 
 
@@ -61,7 +53,7 @@ class Field:
         self.salt = bytes(self.random.integers(0, 256, 16, dtype=np.uint8))
         random_residue = int(self.random.integers(1, p))
         self._ln2 = {self.p: random_residue, self.q: log2}
-        self.decisions = Decisions()
+        self.decisions = degree.Decisions()
         # why the chance of a wrong yes has no bound, each reason once
         self.unbounded: dict[str, None] = {}
         self.work = Work()
@@ -86,7 +78,7 @@ class Field:
             return centred.astype(np.float64)
 
         value, exponent = (Plane.after(lambda m=m: uniform(m.m)) for m in (self.p, self.q))
-        return State(shape, value, exponent, _LETTER, ExponentForm(1, 1, shifted=False))
+        return State(shape, value, exponent, _LETTER, degree.ExponentForm(1, 1, shifted=False))
 
     def constant(self, c: Fraction, power: int, shape: Shape = ()) -> State:
         """c (ln 2)^power for c ≠ 0, where ln 2 is a letter with the exponential 2."""
@@ -100,7 +92,7 @@ class Field:
             residue = m.constants([scaled])[0]
             return Plane(np.broadcast_to(residue, shape), owned=False)
 
-        form = ExponentForm(0, abs(c.numerator), c.denominator, power)
+        form = degree.ExponentForm(0, abs(c.numerator), c.denominator, power)
         # As ln 2 > 0, c alone decides the sign.
         sign = 2 if c > 0 else 0
         return State(
@@ -123,7 +115,7 @@ class Field:
             _apply_to_optional_planes(self.p.add, x.value, y.value),
             _apply_to_optional_planes(self.q.add, x.exponent, y.exponent),
             _apply_to_optional_planes(lambda a, b: a.plus(b, same), x.ratio, y.ratio),
-            _apply_to_optional_planes(ExponentForm.__add__, x.form, y.form),
+            _apply_to_optional_planes(degree.ExponentForm.__add__, x.form, y.form),
             forbidden=_where_either_forbidden(x, y, shape),
             divisors=divisors.joined(x.divisors, None if same else y.divisors, shape),
             number=_apply_to_optional_planes(lambda a, b: a + b, x.number, y.number),
@@ -140,8 +132,8 @@ class Field:
             shape,
             None,
             _apply_to_optional_planes(self.q.add, a.exponent, b.exponent),
-            _apply_to_optional_planes(ResidueRatio.times, a.ratio, b.ratio),
-            _apply_to_optional_planes(ExponentForm.__add__, a.form, b.form),
+            _apply_to_optional_planes(degree.ResidueRatio.times, a.ratio, b.ratio),
+            _apply_to_optional_planes(degree.ExponentForm.__add__, a.form, b.form),
             factor=_apply_to_optional_planes(self.p.multiply, a.factor, b.factor),
             forbidden=_where_either_forbidden(x, y, shape),
             divisors=divisors.joined(a.divisors, b.divisors, shape),
@@ -173,8 +165,8 @@ class Field:
             shape,
             _apply_to_optional_planes(self.p.multiply, x.value, y.value),
             _apply_to_optional_planes(self.q.multiply, x.exponent, y.exponent),
-            _apply_to_optional_planes(ResidueRatio.times, x.ratio, y.ratio),
-            _apply_to_optional_planes(ExponentForm.__mul__, x.form, y.form),
+            _apply_to_optional_planes(degree.ResidueRatio.times, x.ratio, y.ratio),
+            _apply_to_optional_planes(degree.ExponentForm.__mul__, x.form, y.form),
             forbidden=_where_either_forbidden(x, y, shape),
             divisors=divisors.joined(x.divisors, y.divisors, shape),
             number=_apply_to_optional_planes(lambda a, b: a * b, x.number, y.number),
@@ -195,7 +187,7 @@ class Field:
         x = replace(
             x,
             exponent=_apply_to_optional_planes(self.q.multiply, x.exponent, y.exponent),
-            form=_apply_to_optional_planes(ExponentForm.__mul__, x.form, y.form),
+            form=_apply_to_optional_planes(degree.ExponentForm.__mul__, x.form, y.form),
             power=x.power + power,
         )
         # With c = 1 only the power of ln 2 changes.
@@ -232,7 +224,7 @@ class Field:
             self._divide_plane_modulo(self.q, y, x.exponent, y.exponent),
             ratio,
             _apply_to_optional_planes(
-                lambda a, b: a * ExponentForm(0, abs(b.denominator), abs(b.numerator)),
+                lambda a, b: a * degree.ExponentForm(0, abs(b.denominator), abs(b.numerator)),
                 x.form,
                 # A divisor 0 has no form; the quotient is then undefined.
                 y.number or None,
@@ -266,23 +258,25 @@ class Field:
 
     def _ratio_of_quotient(
         self, x: State, y: State, shape: Shape
-    ) -> tuple[ResidueRatio | None, np.ndarray | None]:
+    ) -> tuple[degree.ResidueRatio | None, np.ndarray | None]:
         if x.ratio is None or y.ratio is None:
             return None, None
         # Dividing by a number changes coefficients only, so the divisors stay.
         if y.number:
             ratio = x.ratio.times(
-                ResidueRatio(ONE.terms(y.number.denominator), number=abs(y.number.numerator))
+                degree.ResidueRatio(
+                    degree.ONE.terms(y.number.denominator), number=abs(y.number.numerator)
+                )
             )
             return ratio, divisors.joined(x.divisors, None, shape)
         # A divisor of data has a B that no other array shares.
         own_divisors = divisors.fresh(y.shape)
         return x.ratio.over(y.ratio), divisors.joined(x.divisors, own_divisors, shape)
 
-    def watch(self, ratio: ResidueRatio | None) -> Callable[[np.ndarray], None]:
+    def watch(self, ratio: degree.ResidueRatio | None) -> Callable[[np.ndarray], None]:
         """Announce a decision on whether elements are zero; the returned function records where they were."""
         name = self.decisions.name()
-        chance = ratio.vanishing() if ratio else UNKNOWN
+        chance = ratio.vanishing() if ratio else degree.UNKNOWN
         return lambda yes: self.decisions.record(name, yes, chance)
 
     def total(self, x: State, axis: int) -> State:
@@ -332,7 +326,7 @@ class Field:
             defined=x.defined and y.defined,
         )
 
-    def _product_form(self, x: State, y: State) -> ExponentForm | None:
+    def _product_form(self, x: State, y: State) -> degree.ExponentForm | None:
         """Return the form of x @ y: from the rows or columns of an operand of known numbers, else from the largest."""
         if x.form is None or y.form is None:
             return None

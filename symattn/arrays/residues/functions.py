@@ -17,9 +17,8 @@ from math import isqrt
 import numpy as np
 
 from symattn.arrays.notes import note
-from symattn.arrays.residues import divisors
+from symattn.arrays.residues import degree, divisors
 from symattn.arrays.residues.arithmetic import Floats, Modulus
-from symattn.arrays.residues.degree import ONE, UNKNOWN, Chance, ExponentForm, ResidueRatio
 from symattn.arrays.residues.field import Field
 from symattn.arrays.residues.infinities import at_levels, bare_infinities, have_levels, known_number
 from symattn.arrays.residues.primes import root
@@ -134,7 +133,7 @@ def logarithm(field: Field, x: State) -> State:
         None,
         Plane(np.broadcast_to(np.float64(0), x.shape), owned=False),
         x.ratio,
-        ExponentForm(0, 0),
+        degree.ExponentForm(0, 0),
         # Where the result is −∞ the factor is arbitrary; 1 keeps inverses defined.
         factor=Plane.after(lambda z: np.where(zero, 1.0, z), x.value),
         forbidden=zero if zero.any() else None,
@@ -171,8 +170,10 @@ def square_root(field: Field, x: State) -> State:
         field.unbounded[f"√{x.number} is irrational"] = None
         return State(x.shape, value, exponent, None, None, sign=sign)
     top, c = exact.numerator, exact.denominator
-    ratio = ResidueRatio(ONE.terms(top), number=c)
-    return State(x.shape, value, exponent, ratio, ExponentForm(0, top, c), number=exact, sign=sign)
+    ratio = degree.ResidueRatio(degree.ONE.terms(top), number=c)
+    return State(
+        x.shape, value, exponent, ratio, degree.ExponentForm(0, top, c), number=exact, sign=sign
+    )
 
 
 def _on_both(field: Field, plane: Callable[[Modulus], Plane]) -> tuple[Plane, Plane]:
@@ -378,7 +379,7 @@ def _forbidden(letters: State, where: np.ndarray | None) -> State:
     return letters if where is None or not where.any() else replace(letters, forbidden=where)
 
 
-def equal(field: Field, x: State, y: State) -> tuple[np.ndarray, Chance]:
+def equal(field: Field, x: State, y: State) -> tuple[np.ndarray, degree.Chance]:
     """Return where residues are equal, and the chance that they are although values differ. 0/0 equals nothing."""
     shape = np.broadcast_shapes(x.shape, y.shape)
     if x.value is None or y.value is None:  # logarithms are equal if their exponentials are
@@ -399,7 +400,7 @@ def equal(field: Field, x: State, y: State) -> tuple[np.ndarray, Chance]:
         same = np.where(a | b, a & b, same)
     # Without degrees nothing bounds the chance.
     if x.ratio is None or y.ratio is None:
-        return same, UNKNOWN
+        return same, degree.UNKNOWN
     same_divisors = divisors.same(x.divisors, y.divisors)
     return same, x.ratio.difference(y.ratio, same_divisors)
 
@@ -504,7 +505,7 @@ def _in_any_order(field: Field, x: State, y: State) -> np.ndarray:
     note(words)
     field.unbounded[words] = None
     # A random order has no error bound, and no run can count as one with a bound.
-    field.decisions.chance = UNKNOWN
+    field.decisions.chance = degree.UNKNOWN
     assert x.value is not None
     assert y.value is not None
     a, b = x.value.value, y.value.value

@@ -29,9 +29,8 @@ from weakref import ref
 
 import numpy as np
 
-from symattn.arrays.residues import divisors
+from symattn.arrays.residues import degree, divisors
 from symattn.arrays.residues.arithmetic import Modulus
-from symattn.arrays.residues.degree import ONE, ExponentForm, MonomialWeight, ResidueRatio
 from symattn.document.errors import Refused
 
 Moving = Callable[..., Any]  # a function of arrays that only moves elements
@@ -44,8 +43,8 @@ class State:
     shape: tuple[int, ...]
     value: Plane | None
     exponent: Plane | None
-    ratio: ResidueRatio | None
-    form: ExponentForm | None
+    ratio: degree.ResidueRatio | None
+    form: degree.ExponentForm | None
     factor: Plane | None = None
     forbidden: np.ndarray | None = None
     divisors: np.ndarray | None = None
@@ -135,8 +134,8 @@ def _of_numbers(
         shape,
         Plane.after(mod_p),
         Plane.after(mod_q),
-        ResidueRatio(MonomialWeight(norm=log2(max(size, 1))), number=c),
-        ExponentForm(0, size, c),
+        degree.ResidueRatio(degree.MonomialWeight(norm=log2(max(size, 1))), number=c),
+        degree.ExponentForm(0, size, c),
         # One number only if the least and the greatest agree.
         number=Fraction(least) if values and least == max(values) else None,
         sign=2 if least > 0 else int(least == 0),
@@ -161,7 +160,9 @@ def moved(run: Moving, shape: tuple[int, ...], states: Sequence[State]) -> State
         None if logarithm else _compute_moved_plane(run, [s.value for s in states]),
         _compute_moved_plane(run, [s.exponent for s in states]),
         # Where no divisor is left, such as in a slice, B is 1 again.
-        replace(ratio, bottom=ONE) if ratio and over is None and ratio.bottom is not ONE else ratio,
+        replace(ratio, bottom=degree.ONE)
+        if ratio and over is None and ratio.bottom is not degree.ONE
+        else ratio,
         states[0].form if single else _join_weights_by_either([s.form for s in states]),
         _compute_moved_plane(run, [s.factor or _make_plane_of_ones(s.shape) for s in states])
         if logarithm

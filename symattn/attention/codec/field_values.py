@@ -140,10 +140,10 @@ def _read_number_or_text(hint: object, value: object, place: str) -> Any:
 
 
 def _read_rational_field(value: object, hint: object, place: str) -> Fraction:
-    from symattn.attention.codec.exact_arrays import number
+    from symattn.attention.codec import exact_arrays
 
     try:
-        factor = number(value, place).rational()
+        factor = exact_arrays.number(value, place).rational()
     except InputError as error:
         known_words = [*words(hint), *(_SCALES if place.endswith("scale") else ())]
         end = f"; known words: {', '.join(map(str, known_words))}" if known_words else ""

@@ -14,7 +14,7 @@ from numpy.lib import format as npy
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import FORBIDDEN
-from symattn.attention.codec.exact_arrays import INFINITE
+from symattn.attention.codec import exact_arrays
 from symattn.attention.codec.json_text import short
 from symattn.document.errors import InputError
 
@@ -128,7 +128,7 @@ def elements(array: np.ndarray, place: str) -> Any:
     if array.ndim == 0:
         raise InputError(f"{place} must be a matrix, got a single number")
     if array.dtype.kind == "f":
-        minus_infinity_too = place.endswith(tuple(f": {name}" for name in INFINITE))
+        minus_infinity_too = place.endswith(tuple(f": {name}" for name in exact_arrays.INFINITE))
         bad = ~(np.isfinite(array) | (np.isneginf(array) if minus_infinity_too else False))
         if bad.any():
             index = [int(i) for i in np.argwhere(bad)[0]]

@@ -47,7 +47,7 @@ import numpy as np
 
 from symattn.arrays.formats import Format
 from symattn.arrays.rounding.bounds import UP
-from symattn.bounds.recurrent.sources import MOST_OF_RANGE, growth
+from symattn.bounds.recurrent import sources
 
 Array = np.ndarray
 #: Raw gates above which a program may return them as they are, without a softplus; usual is 20.
@@ -66,11 +66,13 @@ def bound_softplus_gates(biased: Array, logarithms: Array, form: Format) -> Arra
     with np.errstate(over="ignore", invalid="ignore"):
         rate = np.exp(logarithms)
         value, slope = np.logaddexp(0.0, x), np.exp(-np.logaddexp(0.0, -x))
-        relative = growth(_OF_ARGUMENT, form) * np.abs(x) + growth(_OF_EXPONENTIAL, form)
-        off = slope * np.expm1(relative) + growth(_OF_SUM, form) + 3 * eta
+        relative = sources.growth(_OF_ARGUMENT, form) * np.abs(x) + sources.growth(
+            _OF_EXPONENTIAL, form
+        )
+        off = slope * np.expm1(relative) + sources.growth(_OF_SUM, form) + 3 * eta
         off = off + np.where(x > _LINEAR_FROM, np.exp(-np.maximum(x, 0)), 0.0)
-        of_rate = np.expm1(growth(_OF_EXPONENT, form) * np.abs(logarithms))
-        of_products = (1 + of_rate) * (1 + growth(_OF_PRODUCTS_OF_SOFTPLUS, form)) - 1
+        of_rate = np.expm1(sources.growth(_OF_EXPONENT, form) * np.abs(logarithms))
+        of_products = (1 + of_rate) * (1 + sources.growth(_OF_PRODUCTS_OF_SOFTPLUS, form)) - 1
         result = rate * off + of_products * rate * (value + off) + eta * (1 + value + rate)
         largest = np.maximum.reduce(np.broadcast_arrays(rate, np.abs(x), rate * value))
     return _where_in_range(result, largest, form)
@@ -85,11 +87,20 @@ def bound_sigmoid_gates(
         rate = np.exp(logarithms)
         inside = rate * x
         value = np.exp(-np.logaddexp(0.0, -inside))
-        of_rate = np.expm1(growth(_OF_EXPONENT, form) * np.abs(logarithms))
-        relative = (1 + of_rate) * (1 + growth(_OF_PRODUCT_IN_SIGMOID, form)) - 1
-        moved = np.abs(inside) * relative + eta * (1 + np.abs(x)) + growth(_OF_EXPONENTIAL, form)
-        off = value * np.expm1(moved) + growth(_OF_SIGMOID, form) + 2 / float(form.largest) + eta
-        of_products = growth(_OF_PRODUCTS_OF_SIGMOID, form)
+        of_rate = np.expm1(sources.growth(_OF_EXPONENT, form) * np.abs(logarithms))
+        relative = (1 + of_rate) * (1 + sources.growth(_OF_PRODUCT_IN_SIGMOID, form)) - 1
+        moved = (
+            np.abs(inside) * relative
+            + eta * (1 + np.abs(x))
+            + sources.growth(_OF_EXPONENTIAL, form)
+        )
+        off = (
+            value * np.expm1(moved)
+            + sources.growth(_OF_SIGMOID, form)
+            + 2 / float(form.largest)
+            + eta
+        )
+        of_products = sources.growth(_OF_PRODUCTS_OF_SIGMOID, form)
         result = abs(lower_bound) * (off + of_products * (value + off)) + eta
         largest = np.maximum.reduce(np.broadcast_arrays(rate, np.abs(x), np.abs(inside)))
     return _where_in_range(result, np.maximum(largest, abs(lower_bound)), form)
@@ -97,5 +108,5 @@ def bound_sigmoid_gates(
 
 def _where_in_range(errors: Array, largest: Array, form: Format) -> Array:
     """Return the errors, rounded up, and ∞ where a number is near the largest one of a format."""
-    is_known = (largest < MOST_OF_RANGE * float(form.largest)) & ~np.isnan(errors)
+    is_known = (largest < sources.MOST_OF_RANGE * float(form.largest)) & ~np.isnan(errors)
     return np.where(is_known, errors * UP, np.inf)

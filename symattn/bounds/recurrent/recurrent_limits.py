@@ -60,18 +60,9 @@ from math import log, sqrt
 
 import numpy as np
 
+from symattn.bounds.recurrent import sources
 from symattn.bounds.recurrent.recurrence import Chunk, Recurrence, chunks_of
 from symattn.bounds.recurrent.recurrent_arithmetic import RecurrentArithmetic, rounding_of
-from symattn.bounds.recurrent.sources import (
-    Roundings,
-    TokenRoundings,
-    TokenStep,
-    largest_in_chunk,
-    largest_of_token,
-    overflows,
-    squares_in_chunk,
-    squares_of_token,
-)
 
 Array = np.ndarray
 #: Factor on the sharp limit for errors of second order.
@@ -221,12 +212,12 @@ class _Sweep:
 # -- chunks ------------------------------------------------------------------------------------------------------------
 def _by_chunks(of: Recurrence, how: RecurrentArithmetic, sweep: _Sweep) -> None:
     error = np.zeros(of.v.shape[1])
-    passed: list[tuple[Chunk, Roundings]] = []
+    passed: list[tuple[Chunk, sources.Roundings]] = []
     # Forward, since largest roundings depend on the error of the state so far.
     for x in chunks_of(of, how.size):
-        sweep.silent |= overflows(x, how)
+        sweep.silent |= sources.overflows(x, how)
         sweep.keep_outputs(x)
-        largest = largest_in_chunk(x, how, error)
+        largest = sources.largest_in_chunk(x, how, error)
         passed.append((x, largest))
         error = _error_after(of, x, largest, error)
     sweep.end = passed[-1][0].end
@@ -236,7 +227,7 @@ def _by_chunks(of: Recurrence, how: RecurrentArithmetic, sweep: _Sweep) -> None:
         _sweep_chunk(sweep, x, largest, how, slice(first, None))
 
 
-def _error_after(of: Recurrence, x: Chunk, largest: Roundings, error: Array) -> Array:
+def _error_after(of: Recurrence, x: Chunk, largest: sources.Roundings, error: Array) -> Array:
     """Return the bound of the norms of the state's error after a chunk, (d_v,)."""
     keys = np.abs(x.decayed_keys)
     solution = largest.solution + np.abs(x.inverse) @ largest.right
@@ -277,7 +268,7 @@ def _norm_of_step(of: Recurrence, x: Chunk) -> float:
 
 
 def _sweep_chunk(
-    sweep: _Sweep, x: Chunk, largest: Roundings, how: RecurrentArithmetic, active: slice
+    sweep: _Sweep, x: Chunk, largest: sources.Roundings, how: RecurrentArithmetic, active: slice
 ) -> None:
     """Add what the roundings of a chunk do to the active rows, and carry their coefficients to the state before."""
     place, after = sweep.place[active], sweep.coefficients[active]
@@ -308,7 +299,7 @@ def _sweep_chunk(
     worst[:inside] += largest.own[own]
     before = of_copy + after * x.last.T
     if sweep.is_sharp:
-        squares = squares_in_chunk(x, how)
+        squares = sources.squares_in_chunk(x, how)
         square += of_solution**2 @ squares.solution + of_right**2 @ squares.right
         square[later] += after[later] ** 2 @ squares.state
         if how.stored is not None:
@@ -401,7 +392,7 @@ def _by_tokens(of: Recurrence, how: RecurrentArithmetic, sweep: _Sweep) -> None:
     # Chunks bound memory; the order of the arithmetic stays token by token.
     chunks = list(chunks_of(of, TOKENS_AT_ONCE))
     for x in chunks:
-        sweep.silent |= overflows(x, how)
+        sweep.silent |= sources.overflows(x, how)
         sweep.keep_outputs(x)
         previous = x.state
         at_start, of_chunk = error, np.zeros_like(error)
@@ -409,7 +400,7 @@ def _by_tokens(of: Recurrence, how: RecurrentArithmetic, sweep: _Sweep) -> None:
             # Stored for the sweep back, which needs the same roundings.
             errors.append(error)
             step = _step_of_token(of, x, token, previous, before)
-            largest = largest_of_token(step, how, error)
+            largest = sources.largest_of_token(step, how, error)
             error = _error_after_token(step, largest, error)
             of_chunk = _error_after_token(step, largest, of_chunk)
             previous = step.after
@@ -427,13 +418,15 @@ def _by_tokens(of: Recurrence, how: RecurrentArithmetic, sweep: _Sweep) -> None:
 
 def _step_of_token(
     of: Recurrence, x: Chunk, token: int, previous: Array, before: Array
-) -> TokenStep:
+) -> sources.TokenStep:
     """Return a token of a chunk, from the state before it and that state decayed."""
     added = x.k[token][:, None] * x.u[token]
-    return TokenStep(of, x.lo + token, previous, before, before + added, x.u[token])
+    return sources.TokenStep(of, x.lo + token, previous, before, before + added, x.u[token])
 
 
-def _error_after_token(step: TokenStep, largest: TokenRoundings, error: Array) -> Array:
+def _error_after_token(
+    step: sources.TokenStep, largest: sources.TokenRoundings, error: Array
+) -> Array:
     norms = np.sqrt((largest.state**2).sum(axis=0)) + largest.state_norm
     added = float(np.linalg.norm(step.of.k[step.token])) * largest.correction
     carried = float(step.of.step_norms[step.token]) * error
@@ -441,7 +434,7 @@ def _error_after_token(step: TokenStep, largest: TokenRoundings, error: Array) -
 
 
 def _sweep_token(
-    step: TokenStep, how: RecurrentArithmetic, sweep: _Sweep, gate: Array, error: Array
+    step: sources.TokenStep, how: RecurrentArithmetic, sweep: _Sweep, gate: Array, error: Array
 ) -> None:
     """Add what the roundings of a token do to later rows and its own, and carry their coefficients.
 
@@ -453,7 +446,7 @@ def _sweep_token(
     if not of.reads_before:
         sweep.coefficients[first:past] = of.q[at]
     active = slice(past if of.reads_before else first, None)
-    largest = largest_of_token(step, how, error)
+    largest = sources.largest_of_token(step, how, error)
     rows = sweep.coefficients[active]
     # The coefficient before the correction, which erases along p.
     of_correction = rows @ of.k[at][:, None]
@@ -466,7 +459,7 @@ def _sweep_token(
         worst += _norms_of_state_rows(rows) * largest.state_norm
     sweep.worst[first:past] += largest.own
     if sweep.is_sharp:
-        squares = squares_of_token(step, how)
+        squares = sources.squares_of_token(step, how)
         square = sweep.square[active]
         square += rows**2 @ squares.state + of_correction**2 * squares.correction
         sweep.square[first:past] += squares.own

@@ -63,9 +63,9 @@ import numpy as np
 from symattn.attention.enclosing.pattern import Head
 from symattn.attention.spec import Attention
 from symattn.bounds.case_result import Expected
+from symattn.bounds.sharp import rows_in_float64
 from symattn.bounds.sharp.limits import Floats, Stores, W, half_ulp
 from symattn.bounds.sharp.passing import WeightedBlock
-from symattn.bounds.sharp.rows_in_float64 import QUERIES, SLACK, block
 from symattn.bounds.sharp.ways import largest_scale, own_heads, scale_of
 
 NAMES = ("dq", "dk", "dv")
@@ -178,7 +178,7 @@ def _bounded_gradient(
     # Further stores: one for each head that shares keys, and one before the scale.
     times = (shared if shared > 1 else 0) + (1 if how.scores else 0)
     accumulated = how.u * sums.size + least
-    inside = (sums.error + sums.stored) * SLACK + times * accumulated
+    inside = (sums.error + sums.stored) * rows_in_float64.SLACK + times * accumulated
     half = half_ulp(how.format, np.abs(sums.value) + inside)
     return SharpGradient(rows, sums.value, inside + half)
 
@@ -261,14 +261,14 @@ def _yield_weighted_blocks(
     spec: Attention, head: Head, do: Array, how: Stores, factors: Array | None
 ) -> Iterator[WeightedBlock]:
     scale = scale_of(spec, head.q.shape[-1]) or 0.0
-    for start in range(0, len(head.q), QUERIES):
-        rows = np.arange(start, min(start + QUERIES, len(head.q)))
+    for start in range(0, len(head.q), rows_in_float64.QUERIES):
+        rows = np.arange(start, min(start + rows_in_float64.QUERIES, len(head.q)))
         end = int(rows[-1]) + 1
         keys = slice(*head.seen.span(int(rows[0]), end))
         # Queries that see no key add nothing.
         if keys.stop > keys.start:
             dropped = None if factors is None else factors[head.index][rows, keys]
-            result = block(spec, head, rows, keys)
+            result = rows_in_float64.block(spec, head, rows, keys)
             yield WeightedBlock(result, keys, do[rows], scale, how, dropped)
 
 

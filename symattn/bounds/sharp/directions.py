@@ -25,8 +25,8 @@ import numpy as np
 
 from symattn.arrays.namespace import namespace_of
 from symattn.bounds.plain_bound import pieces
+from symattn.bounds.sharp import rows_in_float64
 from symattn.bounds.sharp.limits import Floats
-from symattn.bounds.sharp.rows_in_float64 import QueryBlock, wide
 
 _BLOCKS = 16  # largest number of blocks of keys that are lost together
 _LEAST = 64  # keys in such a block
@@ -40,7 +40,7 @@ class Direction(NamedTuple):
     x: Floats
 
 
-def directions(b: QueryBlock) -> Iterator[Direction]:
+def directions(b: rows_in_float64.QueryBlock) -> Iterator[Direction]:
     """Yield the effects of known mistakes on the output, to first order in their size, and those of lost keys."""
     # Keys without weight have no effect, and −∞ must not meet 0.
     arrays = (b.raw, b.free)
@@ -79,7 +79,7 @@ def directions(b: QueryBlock) -> Iterator[Direction]:
     for keys in pieces(n, width):
         p = b.p[:, keys]
         whole = b.xp.sum(p, axis=1, keepdims=True)
-        remaining = whole * b.o - p @ wide(b.values[keys])
+        remaining = whole * b.o - p @ rows_in_float64.wide(b.values[keys])
         x = remaining * _growth_of_remaining_weights(b, whole)
         yield Direction(
             _make_describer_of_part(f"keys {keys.start} to {keys.stop - 1} were lost"), x
@@ -96,7 +96,7 @@ def _describe_finite_mask_value(x: float, off: float) -> str:
     return f"as if forbidden scores were a finite number in place of −∞, from {least} to {most}"
 
 
-def _effect_of_filled_mask(b: QueryBlock) -> Floats:
+def _effect_of_filled_mask(b: rows_in_float64.QueryBlock) -> Floats:
     """Return the effect of forbidden keys with scores c in place of −∞, per e^c (in base 2, 2^c)."""
     xp = b.xp
     base = b.xp.exp2 if b.spec.base == 2 else b.xp.exp
@@ -111,7 +111,7 @@ def _effect_of_filled_mask(b: QueryBlock) -> Floats:
     return unit[:, None] * (b.times(hidden) - total * b.o)
 
 
-def _yield_keys_at_edges(b: QueryBlock) -> Iterator[tuple[str, Any, bool]]:
+def _yield_keys_at_edges(b: rows_in_float64.QueryBlock) -> Iterator[tuple[str, Any, bool]]:
     """Yield the last and the first key that each query may see, and the forbidden keys next to them."""
     xp, n = b.xp, b.p.shape[1]
     visible = xp.isfinite(b.t)
@@ -137,7 +137,7 @@ def _yield_keys_at_edges(b: QueryBlock) -> Iterator[tuple[str, Any, bool]]:
     )
 
 
-def _effect_of_key(b: QueryBlock, key: np.ndarray, lost: bool) -> Floats:
+def _effect_of_key(b: rows_in_float64.QueryBlock, key: np.ndarray, lost: bool) -> Floats:
     """Return the effect of one key of each row that is ``lost``, or seen though forbidden; −1: no key."""
     # A row without such a key (−1) is computed too, and set to 0 at the end.
     xp = b.xp
@@ -153,11 +153,11 @@ def _effect_of_key(b: QueryBlock, key: np.ndarray, lost: bool) -> Floats:
         of_weight = (
             -lost_weights * _growth_of_remaining_weights(b, lost_weights) if lost else w / (1 + w)
         )
-        x = of_weight * (wide(b.values[key]) - b.o)
+        x = of_weight * (rows_in_float64.wide(b.values[key]) - b.o)
     return xp.where((key >= 0)[:, None], x, 0.0)
 
 
-def _growth_of_remaining_weights(b: QueryBlock, lost: Floats) -> Floats:
+def _growth_of_remaining_weights(b: rows_in_float64.QueryBlock, lost: Floats) -> Floats:
     """Return 1/(1 − P), by which other weights grow if some of sum P (r, 1) are lost; 0 if hardly any are left."""
     limited = b.xp.minimum(lost, _MOST)
     return b.xp.where(lost < _MOST, 1 / (1 - limited), 0.0)

@@ -14,8 +14,8 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention.enclosing.pattern import Head
 from symattn.attention.spec import Attention
 from symattn.bounds.case_result import shares
+from symattn.bounds.sharp import rows_in_float64
 from symattn.bounds.sharp.limits import Floats, Stores, factor
-from symattn.bounds.sharp.rows_in_float64 import Made, QueryBlock, blocks, every_head
 from symattn.bounds.sharp.ways import replays, ways
 
 GUARD = 0.5  # right replays on the accused rows must need less than this part of the tolerance
@@ -59,14 +59,14 @@ def tolerances(
     spec: Attention, inputs: Mapping[str, object], how: Stores, alpha: float
 ) -> tuple[Floats, Floats]:
     """Return the output and the sharp tolerances, jointly valid but for ``alpha``: both (…, n_q, d_v)."""
-    spec, every, shape = every_head(spec, inputs)
+    spec, every, shape = rows_in_float64.every_head(spec, inputs)
     xp: Any = namespace_of(inputs["q"])
     out = (xp.empty(shape), xp.empty(shape))
     # The risk is shared by all elements of the output.
     lam = factor(prod(shape), alpha)
     for head in every:
         # All rows, in blocks that fit the cache.
-        for block in blocks(spec, head, np.arange(shape[-2])):
+        for block in rows_in_float64.blocks(spec, head, np.arange(shape[-2])):
             out[0][head.index][block.rows], out[1][head.index][block.rows] = (
                 block.o,
                 block.tolerance(how, lam),
@@ -80,13 +80,13 @@ def judged(
     how: Stores,
     got: Floats,
     alpha: float,
-    made: Made | None = None,
+    made: rows_in_float64.Made | None = None,
 ) -> Accused:
     """Return the elements of ``got`` beyond the sharp tolerance in all ``ways``; none if one of these has none.
 
     The last block of each head in the first way is stored in ``made``, for ``means.judged``.
     """
-    spec, every, _ = every_head(spec, inputs)
+    spec, every, _ = rows_in_float64.every_head(spec, inputs)
     lam = factor(prod(got.shape), alpha)
     rows: Rows = {head.index: np.arange(got.shape[-2]) for head in every}
     best: _Tried | None = None
@@ -109,13 +109,13 @@ def judged(
     head = next(h for h in every if h.index == worst[:-2])
     row = np.array([worst[-2]])
     # Each way again on the worst row alone, without any law of rounding.
-    alone = (next(blocks(*way, row)) for way in ways(spec, head, how))
+    alone = (next(rows_in_float64.blocks(*way, row)) for way in ways(spec, head, how))
     return best.accused(
         min(float(share(got[head.index][row], b, b.lawless(how)).max()) for b in alone)
     )
 
 
-def share(got: Floats, block: QueryBlock, tolerance: Floats) -> Floats:
+def share(got: Floats, block: rows_in_float64.QueryBlock, tolerance: Floats) -> Floats:
     """Return |got − o| as a part of the tolerance, which includes float64's own errors."""
     return shares(got, block.o, block.xp.zeros_like(block.o), tolerance)[0]
 
@@ -135,7 +135,7 @@ class _Tried:
         lam: float,
         taken: tuple[tuple[Attention, Head], ...],
         rows: Rows,
-        made: Made | None = None,
+        made: rows_in_float64.Made | None = None,
     ) -> None:
         self.how, self.got, self.lam, self.taken, self.made = (
             how,
@@ -155,7 +155,7 @@ class _Tried:
     def _compare_elements_of_head(self, spec: Attention, head: Head, rows: np.ndarray) -> None:
         # An empty start, so that the result has a type without any accused row.
         bad = [rows[:0]]
-        for block in blocks(spec, head, rows):
+        for block in rows_in_float64.blocks(spec, head, rows):
             self.made[head.index] = block
             tolerance = block.tolerance(self.how, self.lam)
             shares = share(self.got[head.index][block.rows], block, tolerance)
@@ -187,12 +187,12 @@ class _Tried:
         replayed = (
             x
             for spec, head, of in looked
-            for b in blocks(spec, head, np.asarray(of))
+            for b in rows_in_float64.blocks(spec, head, np.asarray(of))
             for x in self._yield_shares_of_replays(b)
         )
         return max(replayed, default=0.0)
 
-    def _yield_shares_of_replays(self, block: QueryBlock) -> Iterator[float]:
+    def _yield_shares_of_replays(self, block: rows_in_float64.QueryBlock) -> Iterator[float]:
         tolerance = block.tolerance(self.how, self.lam)
         for out in replays(block, self.how):
             finite = block.xp.isfinite(block.o)

@@ -20,19 +20,9 @@ import numpy as np
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.enclosing.pattern import Head
 from symattn.attention.spec import Attention
+from symattn.bounds.sharp import rows_in_float64
 from symattn.bounds.sharp.directions import MOST, Squares, directions
 from symattn.bounds.sharp.limits import ALPHA, Floats, Stores, W, factor, half_ulp
-from symattn.bounds.sharp.rows_in_float64 import (
-    SLACK,
-    Made,
-    QueryBlock,
-    block,
-    blocks,
-    every_head,
-    narrow,
-    together,
-    wide,
-)
 from symattn.bounds.sharp.ways import replays, ways
 
 GUARD = 1 / 3  # right replays must need less than this part of the limit
@@ -80,7 +70,7 @@ def judged(
     got: Floats,
     alpha: float,
     rows: Sequence[int],
-    made: Made | None = None,
+    made: rows_in_float64.Made | None = None,
 ) -> MeanBeyondLimit | None:
     """Return the mean that is farthest beyond its limit in all ``ways``; None if one of them has none beyond.
 
@@ -88,7 +78,7 @@ def judged(
     ways. ``got`` (…, r, d_v) are the outputs of the queries in ``inputs``, which are reported as ``rows``; ``made`` are
     blocks of the same inputs, so that they are not computed again.
     """
-    spec, every, _ = every_head(spec, inputs)
+    spec, every, _ = rows_in_float64.every_head(spec, inputs)
     first: tuple[str, str] | None = None
     best: tuple[Worst, _Scan] | None = None
     ready_blocks = made or {}
@@ -122,7 +112,7 @@ def looks_like(
     squares of the noise. This is a description, not an accusation: if the rows were chosen by their errors, the half
     interval no longer has the probability ``alpha``. ``got``, ``inputs`` and ``rows`` are those of ``judged``.
     """
-    spec, every, _ = every_head(spec, inputs)
+    spec, every, _ = rows_in_float64.every_head(spec, inputs)
     scan = _Scan([(spec, head) for head in every], how, ALPHA, {}).sharpened()
     result = scan.explaining(got)
     return None if result is None else scan.described(result, rows)
@@ -131,7 +121,7 @@ def looks_like(
 class MeanLimits:
     """σ² and r of directions in the outputs of a block; ``noise`` is σ² of each element."""
 
-    def __init__(self, b: QueryBlock, how: Stores, lam: float) -> None:
+    def __init__(self, b: rows_in_float64.QueryBlock, how: Stores, lam: float) -> None:
         sigma, spread = b.noise(how)
         self.xp = xp = b.xp
         # Half an ulp of the largest that an element may be (step 4).
@@ -152,12 +142,12 @@ class MeanLimits:
     @cached_property
     def second(self) -> Floats:
         """The terms of step 3 for each key, (r, n)."""
-        return narrow(self.block.curvature(self.how, self.spread))
+        return rows_in_float64.narrow(self.block.curvature(self.how, self.spread))
 
     @cached_property
     def values(self) -> Floats:
         """The values, transposed, (d_v, n)."""
-        return narrow(self.block.values).T
+        return rows_in_float64.narrow(self.block.values).T
 
     def least(self, direction: Floats) -> Floats:
         """Return a lower limit of the σ² of ``of``, (r,): that of the last rounding alone."""
@@ -182,7 +172,7 @@ class MeanLimits:
         # squares of small numbers would underflow in float32
         unit = xp.where(largest > 0, largest, 1.0)
         d = direction / unit[:, None]
-        a = narrow(d) @ self.values
+        a = rows_in_float64.narrow(d) @ self.values
         g = xp.vecdot(d, self.o)
         power, size = a * a, xp.abs(a)
         # The sum of weights may have their roundings or not (step 1): the larger of both counts.
@@ -190,11 +180,11 @@ class MeanLimits:
         squared_direction = g * g * xp.sum(self.w, axis=1)
         apart = around - 2 * g * xp.vecdot(self.w, a) + squared_direction
         of_rest = self.block.rest(self.how)[:, 0]
-        squares = xp.maximum(around, apart) * SLACK + of_rest * g * g
+        squares = xp.maximum(around, apart) * rows_in_float64.SLACK + of_rest * g * g
         of_sums = self.sums * xp.max(size, axis=1) ** 2
         squares += self.eta[:, 0] * xp.sum(power, axis=1) + of_sums
         squares = squares * self.how.linear**2 + self.least(d)
-        rest = xp.vecdot(self.second, size) * SLACK + (
+        rest = xp.vecdot(self.second, size) * rows_in_float64.SLACK + (
             xp.sum(self.second, axis=1) + self.how.mean
         ) * xp.abs(g)
         return self._per_row(squares * unit**2), self._per_row(
@@ -205,7 +195,7 @@ class MeanLimits:
         """Bound ⟨D, y − o⟩ in each row, whatever roundings do, (r,)."""
         b, how, xp = self.block, self.how, self.xp
         # What a unit of each weight, and of the mean that is subtracted, can change in ⟨D, o⟩.
-        a = xp.abs(d @ wide(b.values).T)
+        a = xp.abs(d @ rows_in_float64.wide(b.values).T)
         g = xp.abs(xp.vecdot(d, self.o))[:, None]
         relative = b.relative(how)[0]
         # The relative error of a weight, and that of its exponent by the score.
@@ -230,12 +220,12 @@ def of_mean(
     spec: Attention, inputs: Mapping[str, object], how: Stores, weights: Floats, alpha: float
 ) -> float:
     """Return λ σ + r for one direction, ``weights`` (…, n_q, d_v); ∞ if scores of different queries coincide."""
-    spec, every, _ = every_head(spec, inputs)
+    spec, every, _ = rows_in_float64.every_head(spec, inputs)
     lam = factor(1, alpha)
     squares, rest = [], 0.0
     xp: Any = namespace_of(weights)
     for head in every:
-        for b in blocks(spec, head, np.arange(len(head.q))):
+        for b in rows_in_float64.blocks(spec, head, np.arange(len(head.q))):
             # Equal queries have equal scores by right, so only the first of each group is compared.
             alone = _are_first_among_equals(_number_equal_queries(b.given["q"]))
             if _are_scores_coinciding(
@@ -261,7 +251,11 @@ class _Scan:
     """All directions, in all parts of the output."""
 
     def __init__(
-        self, taken: Sequence[tuple[Attention, Head]], how: Stores, alpha: float, kept: Made
+        self,
+        taken: Sequence[tuple[Attention, Head]],
+        how: Stores,
+        alpha: float,
+        kept: rows_in_float64.Made,
     ) -> None:
         self.how, self.indices = how, [head.index for _, head in taken]
         self.taken, self.kept = taken, kept
@@ -317,7 +311,7 @@ class _Scan:
         if self.few:
             self.made[i] = result
 
-    def _yield_head_query_blocks(self, i: int) -> Iterator[QueryBlock]:
+    def _yield_head_query_blocks(self, i: int) -> Iterator[rows_in_float64.QueryBlock]:
         """Yield the rows of a head, with all keys, in blocks."""
         spec, head = self.taken[i]
         ready_block = self.kept.get(head.index)
@@ -328,8 +322,8 @@ class _Scan:
         ):
             yield ready_block
             return
-        for rows in together(len(head.q), len(head.k)):
-            yield block(spec, head, rows, slice(0, len(head.k)))
+        for rows in rows_in_float64.together(len(head.q), len(head.k)):
+            yield rows_in_float64.block(spec, head, rows, slice(0, len(head.k)))
 
     def _yield_head_mean_limits(self, i: int) -> Iterator[MeanLimits]:
         """Yield the limits of each block, computed again if those of all heads would take too much memory."""
@@ -337,7 +331,9 @@ class _Scan:
             return iter(self.made[i])
         return (MeanLimits(b, self.how, self.lam) for b in self._yield_head_query_blocks(i))
 
-    def _weights_of_every_direction(self, head: int, b: QueryBlock, limits: MeanLimits) -> Floats:
+    def _weights_of_every_direction(
+        self, head: int, b: rows_in_float64.QueryBlock, limits: MeanLimits
+    ) -> Floats:
         """Return D for every direction, (m, r, d_v); set ⟨D, x⟩, and lower limits of σ²."""
         result, xp = [], self.xp
         for m, direction in enumerate(directions(b)):
@@ -555,7 +551,7 @@ def _are_first_among_equals(number: Any) -> Any:
     return new[xp.argsort(order)]
 
 
-def _distinct_scores_below_top(b: QueryBlock, alone: object) -> Floats:
+def _distinct_scores_below_top(b: rows_in_float64.QueryBlock, alone: object) -> Floats:
     """Return the different scores of the queries ``alone``, (r,), relative to their largest."""
     t = b.ordered[alone]
     own = b.xp.isfinite(t)
@@ -566,7 +562,7 @@ def _distinct_scores_below_top(b: QueryBlock, alone: object) -> Floats:
     return below[below < 0]
 
 
-def _distinct_scores_before_terms(b: QueryBlock, alone: object) -> Floats:
+def _distinct_scores_before_terms(b: rows_in_float64.QueryBlock, alone: object) -> Floats:
     """Return the different scores of the queries ``alone``, (r,), before terms are added; none if none are."""
     if not b.added:
         return b.t[:0, 0]

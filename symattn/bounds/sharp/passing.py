@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from symattn.attention.gradients.attention import softcap_gradient, softmax_vjp
+from symattn.bounds.sharp import rows_in_float64
 from symattn.bounds.sharp.limits import EXPONENTIAL, TANH, Floats, Stores, W, half_ulp
-from symattn.bounds.sharp.rows_in_float64 import QueryBlock
 
 DROPS = 2.02  # error of dropout factors, in units of roundoff
 _CAPPED = 3  # stores that a cap adds: of its quotient, its tanh and its product
@@ -28,7 +28,7 @@ class WeightedBlock:
     ``factors`` (r, n) are those of dropout, if there is any.
     """
 
-    b: QueryBlock
+    b: rows_in_float64.QueryBlock
     keys: slice
     do: Floats
     scale: float

@@ -13,8 +13,8 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention.enclosing.pattern import check_pattern, heads
 from symattn.attention.spec import Attention
 from symattn.bounds.plain_bound import by_mask, of_places
+from symattn.bounds.sharp import rows_in_float64
 from symattn.bounds.sharp.added import apart, spread
-from symattn.bounds.sharp.rows_in_float64 import allowed
 from symattn.document.errors import InputError, Refused
 
 #: Tile sizes of common kernels, at whose edges mistakes show.
@@ -61,11 +61,11 @@ def _of_queries(
     if {"mask", "keep"} & set(inputs):
         axes = tuple(1 + i for i in every[-1].index)
         xp: Any = namespace_of(inputs["q"])
-        whole = xp.stack([allowed(head, at, keys) for head in every])
+        whole = xp.stack([rows_in_float64.allowed(head, at, keys) for head in every])
         mask = whole.reshape(*axes, *whole.shape[-2:])
         return by_mask(spec), few | {"mask": mask}
     # Without mask arrays all heads see the same keys.
-    return by_mask(spec), few | {"mask": allowed(every[0], at, keys)}
+    return by_mask(spec), few | {"mask": rows_in_float64.allowed(every[0], at, keys)}
 
 
 def _with_added(

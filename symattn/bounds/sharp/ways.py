@@ -20,8 +20,8 @@ from symattn.arrays.formats import Format
 from symattn.attention.enclosing.pattern import Head
 from symattn.attention.spec import Attention
 from symattn.bounds.contracts import Contract, Made, family, replay, stored_scales
+from symattn.bounds.sharp import rows_in_float64
 from symattn.bounds.sharp.limits import Floats, Stores
-from symattn.bounds.sharp.rows_in_float64 import QueryBlock, applies, every_head, wide
 from symattn.bounds.storing import rounded
 
 # Replays return outputs as they are before they are stored.
@@ -51,14 +51,14 @@ def ways(spec: Attention, head: Head, how: Stores) -> Iterator[tuple[Attention, 
     if not how.scores or spec.base == 2 or s < 0:
         return
     stored, unscaled = how.format.rounded, replace(spec, scale=1)
-    q = wide(head.q)
+    q = rows_in_float64.wide(head.q)
     for c in (s, *constants):
         yield unscaled, replace(head, q=stored(q * c))
         rescaled = q * (c / log(2))
         yield replace(spec, scale=log(2)), replace(head, q=stored(rescaled))
         root = sqrt(c)
         half_scaled = stored(q * root)
-        yield unscaled, replace(head, q=half_scaled, k=stored(wide(head.k) * root))
+        yield unscaled, replace(head, q=half_scaled, k=stored(rows_in_float64.wide(head.k) * root))
 
 
 def _rounded_scale_constants(s: float, f: Format, unit: float) -> list[float]:
@@ -91,7 +91,7 @@ def scale_of(spec: Attention, width: int) -> float | None:
     return float(spec.scale) if isinstance(spec.scale, Real | Fraction) else None
 
 
-def replays(block: QueryBlock, how: Stores) -> Iterator[Floats]:
+def replays(block: rows_in_float64.QueryBlock, how: Stores) -> Iterator[Floats]:
     """Yield the outputs of right implementations for a block's queries: every contract that stores no more.
 
     Outputs come before as well as after they are stored, since storing hides less than half an ulp.
@@ -148,7 +148,7 @@ def own_heads(
 
     Raises the errors of ``every_head``.
     """
-    of, every, shape = every_head(*_without_scale(spec, inputs))
+    of, every, shape = rows_in_float64.every_head(*_without_scale(spec, inputs))
     # Heads share the scale of the specification.
     if spec.scale != "given":
         return [(of, head) for head in every], shape
@@ -162,7 +162,7 @@ def own_heads(
 
 def bounded(spec: Attention, inputs: Mapping[str, object]) -> bool:
     """Return whether the bound of gradients covers this: dot products times a scale, masks, biases, caps and sinks."""
-    return spec.base is None and applies(*_without_scale(spec, inputs))
+    return spec.base is None and rows_in_float64.applies(*_without_scale(spec, inputs))
 
 
 def scalings(

@@ -18,19 +18,10 @@ from symattn.attention.flow import Step as Part
 from symattn.attention.inputs import lengths
 from symattn.attention.letters_of_attention import ARRAYS, N_K, SIZES, SYMBOLS
 from symattn.attention.spec import Attention
-from symattn.derivations.attention import FLAGS, expressions
+from symattn.derivations.attention import FLAGS, expressions, reading
 from symattn.derivations.attention import SIZES as SIZE_NAMES
 from symattn.derivations.attention.entry_formulas import by_stem, entry_formulas, indexed
 from symattn.derivations.attention.inputs import DerivationRequest, read_request, stem
-from symattn.derivations.attention.reading import (
-    DRAWS,
-    Read,
-    ReadingRun,
-    defines,
-    every,
-    for_others,
-    runs,
-)
 from symattn.derivations.attention.words import SEES
 from symattn.derivations.steps import FalseStep, checked, defined, hold, searched, together, words
 from symattn.document import model
@@ -54,12 +45,12 @@ from symattn.document.model import (
 from symattn.document.notation import Matrix, Name, Node, Words, equals, node
 from symattn.document.sympify import from_sympy
 from symattn.document.text import plain_text, text
+from symattn.proof import typeset_words
+from symattn.proof.relations import judging
 from symattn.proof.relations.glossary import Glossary
-from symattn.proof.relations.judging import DecidedRelation, record, relations
 from symattn.proof.relations.part_values import Unread
 from symattn.proof.relations.reader import Reader
 from symattn.proof.relations.section import Section
-from symattn.proof.typeset_words import listed
 
 _BESIDE = 80  # the most characters of a reason at the side of a formula
 # for which formulas suffice: sums, and repeated heads
@@ -82,7 +73,7 @@ def derivation(command: str = "", **parameters: object) -> Document:
         "attention",
         ("Attention, step by step",),
         _make_attention_blocks(request),
-        subtitle=listed(
+        subtitle=typeset_words.listed(
             equals(*letters, size) for letters, size in _list_size_letters(request, every=False)
         ),
         command=command or command_of("derive", "attention", options=canonical),
@@ -100,7 +91,7 @@ class _Page:
 
     request: DerivationRequest
     where: Evidence
-    runs: tuple[ReadingRun, ...]
+    runs: tuple[reading.ReadingRun, ...]
     cut: list[str] = field(default_factory=list)
 
     @property
@@ -111,7 +102,9 @@ class _Page:
 
 def _make_attention_blocks(request: DerivationRequest) -> tuple[Block, ...]:
     inputs = request.inputs()
-    outcome = _Page(request, checked(f"all entries at {_sizes_in_words(request)}"), runs(request))
+    outcome = _Page(
+        request, checked(f"all entries at {_sizes_in_words(request)}"), reading.runs(request)
+    )
     result: dict[str, Any] = dict(inputs)
     blocks: list[Block] = [
         Heading(("What goes in",)),
@@ -131,7 +124,7 @@ def _make_attention_blocks(request: DerivationRequest) -> tuple[Block, ...]:
             blocks += _in_numbers(outcome, part, array)
         result[part.name] = expressions.letters_like(part.name, array)
     if outcome.cut:
-        symbols = listed(SYMBOLS[name] for name in outcome.cut)
+        symbols = typeset_words.listed(SYMBOLS[name] for name in outcome.cut)
         words = (
             "The entries of ",
             *symbols,
@@ -157,7 +150,7 @@ def _in_numbers(writing: _Page, part: Part, array: Array) -> list[Block]:
     )
     reason: Text = ("which is larger decides, and letters have no order",)
     above, aside = _split_long_reason(part)
-    read = Read(part, writing.runs)
+    read = reading.Read(part, writing.runs)
     _check_formulas_agree(part, partial(expressions.agrees_on_numbers, writing.request, part))
     first = defined(formula, aside)
     steps = [first, Step(formula, reason, read.check(formula, where))]
@@ -207,13 +200,13 @@ def _make_formula_steps(writing: _Page, part: Part, aside: Text | str) -> list[S
     matrix, where = equals(part.symbol, part.formula), writing.where
     formulas = [(matrix, aside), *entry_formulas(writing.request, part)]
     pairs = [(matrix, part.reason), *formulas[1:]]
-    readings = every(part, writing.runs, pairs)
+    readings = reading.every(part, writing.runs, pairs)
     # Relations in the reason are formulas, too, unless they define a letter.
-    for relation in relations(part.reason):
-        read = Read(part, writing.runs)
+    for relation in judging.relations(part.reason):
+        read = reading.Read(part, writing.runs)
         if (
             isinstance(relation.first, Name)
-            and not defines(part, relation)
+            and not reading.defines(part, relation)
             and read.reads(relation)
         ):
             read.check(relation, where)
@@ -221,9 +214,9 @@ def _make_formula_steps(writing: _Page, part: Part, aside: Text | str) -> list[S
     before: Node | None = None
     following = [*(formula for formula, _ in formulas[1:]), None]
     for read, (formula, reason), later in zip(readings, formulas, following, strict=True):
-        after = later if later is not None and for_others(later) else None
+        after = later if later is not None and reading.for_others(later) else None
         # The formula of matrices is graded with its entries.
-        graded = formula is not matrix and not defines(part, formula)
+        graded = formula is not matrix and not reading.defines(part, formula)
         evidence = (
             read.check(formula, where, before, after) if read.reads(formula, before) else None
         )
@@ -269,7 +262,7 @@ def _of_weights(writing: _Page, part: Part, array: Array, where: Evidence) -> li
         raise FalseStep("the weights of a row do not sum to 1")
     # A row without keys has no weights that sum to 1.
     if not request.every_row_has_a_key():
-        return [*steps, *_row_sums(Read(part, writing.runs), where)]
+        return [*steps, *_row_sums(reading.Read(part, writing.runs), where)]
     ones = Name("1", bold=True)
     formula = equals(symbol * ones, ones)
     if _depends_on_example(request):
@@ -278,7 +271,7 @@ def _of_weights(writing: _Page, part: Part, array: Array, where: Evidence) -> li
             Step(
                 formula,
                 ("every row sums to one",),
-                Read(part, writing.runs[:DRAWS]).check(formula, where),
+                reading.Read(part, writing.runs[: reading.DRAWS]).check(formula, where),
             ),
         ]
     # Under a causal mask the proof is for as many queries as keys.
@@ -290,7 +283,7 @@ def _of_weights(writing: _Page, part: Part, array: Array, where: Evidence) -> li
     return [*steps, _weights_section(request).claim(formula, reason)]
 
 
-def _row_sums(read: Read, where: Evidence) -> list[Step]:
+def _row_sums(read: reading.Read, where: Evidence) -> list[Step]:
     """Return the sums of rows with a key, and of those without."""
     row = nt.total("j", 1, N_K, nt.name("a", "i", "j", role="weight"))
     sums = ((1, SEES), (0, "all others"))
@@ -351,7 +344,7 @@ def _make_formula_of_output(
             )
         return where
 
-    record(DecidedRelation(formula, decide))
+    judging.record(judging.DecidedRelation(formula, decide))
     return Heading(("In one formula",)), Result("Result", (formula,), (where,))
 
 

@@ -29,8 +29,7 @@ from symattn.document.evidence import Evidence
 from symattn.document.model import Text
 from symattn.document.notation import Name, Node, Relation
 from symattn.document.text import text
-from symattn.proof.relations.comparing import FalseStep, entry_holds
-from symattn.proof.relations.judging import DecidedRelation, record, relations
+from symattn.proof.relations import comparing, judging
 from symattn.proof.relations.part_values import Unread, Value, spread
 
 # Runs at each sizes: a formula that is wrong rarely agrees twice.
@@ -116,7 +115,7 @@ class Read:
 
     def with_reason(self, reason: Text | str) -> Read:
         """Take the relations between letters in a reason as their definition: δ = i − j."""
-        results = relations(reason if isinstance(reason, tuple) else ())
+        results = judging.relations(reason if isinstance(reason, tuple) else ())
         return replace(
             self, definitions=(*self.definitions, *(r for r in results if defines(self.step, r)))
         )
@@ -142,13 +141,15 @@ class Read:
                         if after is not None:
                             self._check_formula_in_run(world, after, other)
             except _UNREAD as reason:
-                raise FalseStep(f"{text(other)}: {type(reason).__name__}: {reason}") from reason
+                raise comparing.FalseStep(
+                    f"{text(other)}: {type(reason).__name__}: {reason}"
+                ) from reason
             return evidence
 
         request = self.runs[0].request
         sizes = tuple(text(s) for letter, s in SIZES.items() if letter in request.sizes)
         matrices = frozenset({text(self.step.symbol)})
-        relation = DecidedRelation(
+        relation = judging.DecidedRelation(
             formula,  # type: ignore[arg-type]
             decide,
             tuple("ijlm"),
@@ -156,7 +157,7 @@ class Read:
             matrices,
             equal=self._are_products_commuted,
         )
-        record(relation)
+        judging.record(relation)
         return decide(formula)
 
     def _are_products_commuted(self, a: Node, b: Node) -> bool:
@@ -195,7 +196,7 @@ class Read:
             cells = zip(x.flat, y.flat, mask.flat, strict=True)
             pairs = [(a, b) for a, b, here in cells if here]
             if not all(_are_read_entries_equal(a, b) for a, b in pairs):
-                raise FalseStep(f"{text(formula)} is not what {self.step.name} gives")
+                raise comparing.FalseStep(f"{text(formula)} is not what {self.step.name} gives")
 
     def _evaluate_sides_in_run(self, run: ReadingRun, formula: Node, before: Node | None) -> Sides:
         return sides_of(run.request, self.step, run.arrays, self.definitions, formula, before)
@@ -293,7 +294,7 @@ def _are_read_entries_equal(x: object, y: object) -> bool:
     special = (Forbidden, Undefined)
     if isinstance(x, special) or isinstance(y, special):
         return type(x) is type(y)
-    return entry_holds(x, "=", y)
+    return comparing.entry_holds(x, "=", y)
 
 
 def for_others(formula: Node) -> bool:

@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from symattn.derivations import scaling_typical
 from symattn.derivations.parameters import LIMITS, whole
-from symattn.derivations.scaling_typical import (
-    digits_at,
-    mean_slope,
-    median_slope,
-    of_gap,
-    scaled_mean,
-    scaled_median,
-)
 from symattn.document.drawing.plot import Plot, PlotAxis, Series, tens, whole_ticks
 from symattn.document.drawing.scene import Role, Scene, plain, powered, wrapped
 
@@ -28,7 +21,12 @@ def scene(dk: int = 256) -> Scene:
     powers = {4**i for i in range(6) if 4**i <= dk}
     sizes = sorted(powers | {dk})
     median, mean, scaled = (
-        plain(_format_saturated_weight(dk, f)) for f in (median_slope, mean_slope, scaled_median)
+        plain(_format_saturated_weight(dk, f))
+        for f in (
+            scaling_typical.median_slope,
+            scaling_typical.mean_slope,
+            scaling_typical.scaled_median,
+        )
     )
     large = plain(
         _format_saturated_weight(dk, larger("median_smaller", 0), smaller("median_smaller", 0))
@@ -51,26 +49,26 @@ def scene(dk: int = 256) -> Scene:
 
 def larger(number: str, square: int) -> Number:
     """Return 1 minus the smaller weight, for gaps with the variance ``square``, or 2d_k if that is 0."""
-    return lambda d_k, bits: 1 - of_gap(square or 2 * d_k, bits, number)
+    return lambda d_k, bits: 1 - scaling_typical.of_gap(square or 2 * d_k, bits, number)
 
 
 def smaller(number: str, square: int) -> Number:
     """Return the smaller weight, by its name in ``gaussian``; for ``square`` see ``larger``."""
-    return lambda d_k, bits: of_gap(square or 2 * d_k, bits, number)
+    return lambda d_k, bits: scaling_typical.of_gap(square or 2 * d_k, bits, number)
 
 
 def _plot_softmax_slopes(drawn: Scene, sizes: list[int]) -> None:
     d_k = sizes[-1]
-    least = min(float(median_slope(d_k, _BITS)), 1e-3)
+    least = min(float(scaling_typical.median_slope(d_k, _BITS)), 1e-3)
     drawn.label(10, 22, "slope ∂{p_1}/∂({q}·{k_1})")
     plot = Plot(drawn, PlotAxis(1, d_k, 52, 300), PlotAxis(least / 2, 0.5, 300, 40))
     plot.frame(whole_ticks(1, d_k), tens(least / 2, 0.5), "")
     plot.draw(
         (
-            _make_saturation_series(sizes, mean_slope, "unscaled mean", False),
-            _make_saturation_series(sizes, scaled_median, "1/√{d_k}: median", True),
-            _make_saturation_series(sizes, scaled_mean, "1/√{d_k}: mean", True),
-            _make_saturation_series(sizes, median_slope, "unscaled median", False),
+            _make_saturation_series(sizes, scaling_typical.mean_slope, "unscaled mean", False),
+            _make_saturation_series(sizes, scaling_typical.scaled_median, "1/√{d_k}: median", True),
+            _make_saturation_series(sizes, scaling_typical.scaled_mean, "1/√{d_k}: mean", True),
+            _make_saturation_series(sizes, scaling_typical.median_slope, "unscaled median", False),
         )
     )
 
@@ -98,9 +96,9 @@ def _plot_larger_weight(drawn: Scene, sizes: list[int]) -> None:
 
 def _format_saturated_weight(d_k: int, number: Number, least: Number | None = None) -> str:
     """Return the number correctly rounded; as 1 minus a difference if it rounds to 1."""
-    digits = digits_at(d_k, number)
+    digits = scaling_typical.digits_at(d_k, number)
     if least is not None and float(digits.digits) == 1:
-        return f"1 − {powered(digits_at(d_k, least).digits)}"
+        return f"1 − {powered(scaling_typical.digits_at(d_k, least).digits)}"
     return powered(digits.digits)
 
 

@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from symattn.derivations import scaling_numpy
 from symattn.derivations.parameters import LIMITS, whole
-from symattn.derivations.scaling_numpy import ScalingSetting, closed, drawn_scores, estimate
 from symattn.document.drawing.plot import Plot, PlotAxis, Series, whole_ticks
 from symattn.document.drawing.scene import Scene, wrapped
 from symattn.document.errors import InputError
@@ -25,7 +25,14 @@ def scene(dk: int = 512, draws: int = 200, seed: int = SEED) -> Scene:
         raise InputError(f"draws must be an integer from 10 to 20000, got {draws!r}")
     powers = {2**i for i in range(17) if 2**i <= dk}
     sizes = sorted(powers | {dk})
-    law = [float(closed(ScalingSetting(d, None), Fraction(0), formula("Var(s)"))) for d in sizes]
+    law = [
+        float(
+            scaling_numpy.closed(
+                scaling_numpy.ScalingSetting(d, None), Fraction(0), formula("Var(s)")
+            )
+        )
+        for d in sizes
+    ]
     result = [sampled(d, draws, seed) for d in sizes]
     drawn = Scene(
         "The variance of a score over d_k, with and without scaling",
@@ -53,7 +60,9 @@ def scene(dk: int = 512, draws: int = 200, seed: int = SEED) -> Scene:
 
 def sampled(d_k: int, draws: int, seed: int) -> tuple[float, float]:
     """Return the variance of a sample of scores, drawn as in ``derive scaling``, and its standard error."""
-    return estimate(drawn_scores(d_k, 0.0, draws, np.random.default_rng(seed))[0], True)
+    return scaling_numpy.estimate(
+        scaling_numpy.drawn_scores(d_k, 0.0, draws, np.random.default_rng(seed))[0], True
+    )
 
 
 def _make_variance_series(

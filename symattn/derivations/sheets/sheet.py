@@ -24,17 +24,8 @@ import numpy as np
 
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.plain import real
+from symattn.attention.codec import exact_arrays
 from symattn.attention.codec import npz_arrays as npz
-from symattn.attention.codec.exact_arrays import (
-    INPUTS,
-    Entries,
-    array_of,
-    called,
-    flat,
-    input_name,
-    shape_of,
-    suggested,
-)
 from symattn.attention.codec.field_values import field_of, made_of
 from symattn.attention.codec.json_text import (
     MOST_BYTES,
@@ -75,7 +66,7 @@ class Sheet:
     name: str
     title: str
     attention: Attention
-    inputs: Mapping[str, Entries]
+    inputs: Mapping[str, exact_arrays.Entries]
     source: str = ""
     notes: tuple[str, ...] = ()
     tokens: tuple[str, ...] = ()
@@ -92,10 +83,10 @@ def read(path: str, name: str | None = None) -> Sheet:
     if file[:4] == b"PK\x03\x04" or Path(path).suffix.lower() in (".npz", ".npy"):
         from symattn.attention.codec import npz_arrays as npz
 
-        arrays = called(npz.plain(path, file), path)
+        arrays = exact_arrays.called(npz.plain(path, file), path)
         check_size({name: array.shape for name, array in arrays.items()}, path)
         elements = {name: npz.elements(a, f"{path}: {name}") for name, a in arrays.items()}
-        inputs, _ = _read_exact_entries(elements, shape_of, path)
+        inputs, _ = _read_exact_entries(elements, exact_arrays.shape_of, path)
         attention, remarks = _read_sheet_attention({}, inputs, path)
         return Sheet(
             path, Path(path).name, attention, inputs, remarks=(FLOATS.format("the file"), *remarks)
@@ -147,7 +138,7 @@ def _check_names(data: Mapping[str, object], where: str) -> None:
     fields = tuple(field_types(Attention))
     for key in data:
         if key not in _KEYS:
-            suggestion = suggested(key, (*_KEYS, *INPUTS, *fields))
+            suggestion = exact_arrays.suggested(key, (*_KEYS, *exact_arrays.INPUTS, *fields))
             more = "the arrays, such as x and w_q, and the fields of the attention, such as causal"
             raise InputError(
                 f"{where}: unknown name {short(key)!r}.{suggestion} Known: {', '.join(_KEYS)}, {more}"
@@ -162,7 +153,7 @@ def _nest_flat_sheet(data: Record) -> Record:
         key: x
         # A list is an array even where a field of the attention has the same name.
         for key, x in flat.items()
-        if input_name(key) and (isinstance(x, list) or key not in known_fields)
+        if exact_arrays.input_name(key) and (isinstance(x, list) or key not in known_fields)
     }
     fields = {key: x for key, x in flat.items() if key not in arrays and key in known_fields}
     moved = {"inputs": arrays, "attention": fields}
@@ -175,7 +166,7 @@ def _nest_flat_sheet(data: Record) -> Record:
 
 
 def _read_sheet_attention(
-    data: object, entries: Mapping[str, Entries], where: str
+    data: object, entries: Mapping[str, exact_arrays.Entries], where: str
 ) -> tuple[Attention, tuple[str, ...]]:
     """Return the specification, and a remark if tokens without weights imply that scores are not scaled."""
     alone = "x" in entries and not any(name.startswith("w_") for name in entries)
@@ -188,18 +179,20 @@ def _read_sheet_attention(
     return attention_of(data, dict(entries), where), ()
 
 
-def _read_sheet_inputs(data: Record, where: str) -> tuple[dict[str, Entries], bool]:
+def _read_sheet_inputs(data: Record, where: str) -> tuple[dict[str, exact_arrays.Entries], bool]:
     inputs = data.get("inputs")
     if not isinstance(inputs, dict) or not inputs:
         raise InputError(f'{where}: "inputs" is missing; hint: "inputs": {{"x": [[1, "1/2"], …]}}')
-    return _read_exact_entries(called(inputs, f"{where}: inputs"), shape_of, where)
+    return _read_exact_entries(
+        exact_arrays.called(inputs, f"{where}: inputs"), exact_arrays.shape_of, where
+    )
 
 
 def _read_exact_entries(
     values: Mapping[str, object], shape: Callable[[Any], tuple[int, ...]], where: str
-) -> tuple[dict[str, Entries], bool]:
+) -> tuple[dict[str, exact_arrays.Entries], bool]:
     """Return the arrays as exact numbers, after a check of their sizes, and whether a decimal was typed."""
-    from symattn.attention.codec.exact_arrays import array_of
+    from symattn.attention.codec import exact_arrays
 
     # Sizes first, since reading exact numbers takes time.
     check_size({name: shape(array) for name, array in values.items()}, where)
@@ -208,7 +201,7 @@ def _read_exact_entries(
             raise InputError(
                 f"{where}: {name} has {size} entries; a walk takes at most {MOST_SCORES}"
             )
-    result = {name: array_of(name, entries, where) for name, entries in values.items()}
+    result = {name: exact_arrays.array_of(name, entries, where) for name, entries in values.items()}
     named_entries = {name: entries for name, (entries, _) in result.items()}
     return named_entries, any(decimals for _, decimals in result.values())
 
@@ -250,9 +243,11 @@ def _read_sheet_texts(data: Record, key: str, where: str) -> tuple[str, ...]:
     return tuple(str(text) for text in result)
 
 
-def _read_sheet_tokens(data: Record, entries: Mapping[str, Entries], where: str) -> tuple[str, ...]:
+def _read_sheet_tokens(
+    data: Record, entries: Mapping[str, exact_arrays.Entries], where: str
+) -> tuple[str, ...]:
     tokens = _read_sheet_texts(data, "tokens", where)
-    rows = shape_of(entries["x"] if "x" in entries else entries.get("q", []))
+    rows = exact_arrays.shape_of(entries["x"] if "x" in entries else entries.get("q", []))
     if tokens and (len(rows) < 2 or len(tokens) != rows[-2]):
         query_count = rows[-2] if len(rows) > 1 else 0
         raise InputError(f"{where}: {len(tokens)} tokens are named; the queries are {query_count}")
@@ -271,7 +266,9 @@ def truncated(sheet: Sheet, tokens: int) -> Sheet:
     longest = max(
         n
         for name, entries in sheet.inputs.items()
-        for n, letter in zip(shape_of(entries), _label_sheet_axes(name, entries), strict=True)
+        for n, letter in zip(
+            exact_arrays.shape_of(entries), _label_sheet_axes(name, entries), strict=True
+        )
         if letter in _TOKENS
     )
     if not is_integer_within(tokens, 1, longest):
@@ -287,7 +284,7 @@ def _label_sheet_axes(name: str, entries: object) -> list[str]:
     """Return the letter of each axis, aligned at the last."""
     letters = [letter.strip("[]()?") for letter in ARRAYS[name].shape.split()]
     # Batches and heads before the named axes carry no letter.
-    depth = len(shape_of(entries))
+    depth = len(exact_arrays.shape_of(entries))
     return ["…"] * (depth - len(letters)) + letters[-depth:]
 
 
@@ -388,7 +385,7 @@ class Printed:
 
     digits: dict[str, Any] = field(default_factory=dict)
     places: int = 1
-    rounded: dict[str, Entries] = field(default_factory=dict)
+    rounded: dict[str, exact_arrays.Entries] = field(default_factory=dict)
 
 
 def words_of(data: dict[str, Any], key: str, where: str) -> str:
@@ -399,7 +396,7 @@ def words_of(data: dict[str, Any], key: str, where: str) -> str:
     return " ".join(text.split())
 
 
-def attention_of(data: object, entries: dict[str, Entries], where: str) -> Attention:
+def attention_of(data: object, entries: dict[str, exact_arrays.Entries], where: str) -> Attention:
     """Return the specification; mask, padding and the like are inferred from the inputs."""
     if not isinstance(data, dict):
         raise InputError(f'{where}: "attention" is an object of fields, {{"causal": true}}')
@@ -423,7 +420,9 @@ def attention_of(data: object, entries: dict[str, Entries], where: str) -> Atten
             f"{where}: the mask is {data['mask']}, and its entries are {kind}; hint: write {hint}"
         )
     # Zeros and ones are most likely truth values of a boolean mask.
-    if inferred.get("mask") == "additive" and {"1"} <= {*map(str, flat(entries["mask"]))} <= {
+    if inferred.get("mask") == "additive" and {"1"} <= {
+        *map(str, exact_arrays.flat(entries["mask"]))
+    } <= {
         "0",
         "1",
     }:
@@ -465,21 +464,21 @@ def printed_of(data: object, where: str) -> Printed | None:
         refuse_unknown(data.get(part, {}), names, f"{place}.{part}")
     for name, entries in data.get("digits", {}).items():
         # only a check of the shape: the digits are stored as text
-        array_of(name, entries, f"{place}.digits")
-        for digits in flat(entries):
+        exact_arrays.array_of(name, entries, f"{place}.digits")
+        for digits in exact_arrays.flat(entries):
             if not (isinstance(digits, str) and _DIGITS_PRINTED.fullmatch(digits)):
                 raise InputError(
                     f"{place}.digits.{name} holds digits, such as 6.3e-02, not {short(str(digits))!r}"
                 )
     rounded = {
-        name: array_of(name, e, f"{place}.rounded")[0]
+        name: exact_arrays.array_of(name, e, f"{place}.rounded")[0]
         for name, e in data.get("rounded", {}).items()
     }
     return Printed(data.get("digits", {}), places, rounded)
 
 
-def _kind_of_mask(entries: dict[str, Entries]) -> str:
-    return "boolean" if isinstance(flat(entries["mask"])[0], bool) else "additive"
+def _kind_of_mask(entries: dict[str, exact_arrays.Entries]) -> str:
+    return "boolean" if isinstance(exact_arrays.flat(entries["mask"])[0], bool) else "additive"
 
 
 def _parse_whole_number(value: object, place: str) -> int:

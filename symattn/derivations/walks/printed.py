@@ -15,7 +15,7 @@ import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.arrays.field.quotient import Quotient
-from symattn.attention.codec.exact_arrays import flat, shape_of
+from symattn.attention.codec import exact_arrays
 from symattn.derivations.enclosed import Enclosed, decimal, is_number
 from symattn.derivations.walks.run import weighted
 from symattn.derivations.walks.walk_data import Walk
@@ -87,10 +87,10 @@ def check_shapes(walk: Walk) -> None:
     for name, entries in printed_arrays:
         # A text calls the result output, whatever the step is called.
         result = walk.arrays.get(walk.mixing.name if name == "output" else name)
-        if result is None or result.shape != shape_of(entries):
+        if result is None or result.shape != exact_arrays.shape_of(entries):
             there = "is not in this walk" if result is None else f"has shape {result.shape}"
             raise InputError(
-                f"{walk.sheet.name}: printed {name} has shape {shape_of(entries)}; {name} {there}"
+                f"{walk.sheet.name}: printed {name} has shape {exact_arrays.shape_of(entries)}; {name} {there}"
             )
 
 
@@ -107,8 +107,8 @@ def digits_right(exact: object, printed: str) -> bool:
 def digits_sentence(walk: Walk) -> Iterator[Text]:
     """Yield for each array a sentence that says whether the text's digits are right."""
     for name, entries in walk.sheet.printed.digits.items() if walk.sheet.printed else []:
-        computed = flat(walk.arrays[name].tolist())
-        pairs = list(zip(computed, flat(entries), strict=True))
+        computed = exact_arrays.flat(walk.arrays[name].tolist())
+        pairs = list(zip(computed, exact_arrays.flat(entries), strict=True))
         wrong = [(exact, shown) for exact, shown in pairs if not digits_right(exact, shown)]
         if not wrong:
             yield (
@@ -161,15 +161,17 @@ def _against_nearest(walk: Walk, printed: object) -> Iterator[Text]:
 
 
 def _are_nested_numbers_equal(xs: object, ys: object) -> bool:
-    if shape_of(xs) != shape_of(ys):
+    if exact_arrays.shape_of(xs) != exact_arrays.shape_of(ys):
         return False
-    return all(bool(x == y) for x, y in zip(flat(xs), flat(ys), strict=True))
+    return all(
+        bool(x == y) for x, y in zip(exact_arrays.flat(xs), exact_arrays.flat(ys), strict=True)
+    )
 
 
 def objects(entries: object) -> Any:
     """Return nested lists as a NumPy array of objects."""
-    out = np.empty(shape_of(entries), dtype=object)
-    out.reshape(-1)[:] = flat(entries)
+    out = np.empty(exact_arrays.shape_of(entries), dtype=object)
+    out.reshape(-1)[:] = exact_arrays.flat(entries)
     return out
 
 
@@ -247,6 +249,6 @@ def rounded(weights: Any, how: str, places: int) -> Any:
     """Return nested rows of weights rounded as ``how`` says; an undefined row stays unchanged."""
     if weights and isinstance(weights[0], (list, tuple)):
         return [rounded(row, how, places) for row in weights]
-    if how == "exact" or not all(map(is_number, flat(weights))):
+    if how == "exact" or not all(map(is_number, exact_arrays.flat(weights))):
         return list(weights)
     return keeping_sum(weights, places) if how == "sum" else [nearest(x, places) for x in weights]

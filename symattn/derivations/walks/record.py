@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.field.quotient import Quotient
-from symattn.attention.codec.exact_arrays import shape_of
+from symattn.attention.codec import exact_arrays
 from symattn.attention.codec.field_values import written
 from symattn.attention.inputs import TOKENS, WEIGHTS
 from symattn.derivations.enclosed import Enclosed, ball_json, decimal_json, exact_json, nested
@@ -220,7 +220,7 @@ def _draw_tokens_and_weights(rng: np.random.Generator, name: str, entries: objec
     if name not in (*TOKENS, *WEIGHTS):
         return entries
     numbers = (0, 0, 1, 1, -1) if name in WEIGHTS else (0, 1, 1, 2, -1)
-    return nested(Quotient.of, rng.choice(numbers, shape_of(entries)).tolist())
+    return nested(Quotient.of, rng.choice(numbers, exact_arrays.shape_of(entries)).tolist())
 
 
 def _blank_out_entries(entries: object) -> Any:

@@ -29,7 +29,7 @@ from symattn.arrays.field.approximation import rational_double
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.formats import Format
 from symattn.arrays.special import Forbidden
-from symattn.attention.codec.exact_arrays import flat
+from symattn.attention.codec import exact_arrays
 from symattn.attention.codec.json_text import short
 from symattn.attention.flow import Step
 from symattn.attention.inputs import check_inputs
@@ -163,11 +163,11 @@ def _insert_weighted_values(attention: Attention, inputs: Iterable[str], trace: 
 
 def _is_plain(x: object) -> bool:
     """Return whether the entries are truth values or integer labels, which are not computed with."""
-    return isinstance(flat(x)[0], int)
+    return isinstance(exact_arrays.flat(x)[0], int)
 
 
 def _as_plain_array(x: Any) -> Array:
-    type_of_entries = np.bool_ if isinstance(flat(x)[0], bool) else np.int64
+    type_of_entries = np.bool_ if isinstance(exact_arrays.flat(x)[0], bool) else np.int64
     return np.asarray(x, dtype=type_of_entries)
 
 

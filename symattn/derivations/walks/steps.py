@@ -10,11 +10,11 @@ import numpy as np
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.shown import formula
 from symattn.arrays.special import Undefined
-from symattn.attention.codec.exact_arrays import flat
+from symattn.attention.codec import exact_arrays
 from symattn.attention.flow import Step
 from symattn.attention.letters_of_attention import ARRAYS, SYMBOLS
+from symattn.derivations.attention import reading
 from symattn.derivations.attention.entry_formulas import head_symbol, row_symbol
-from symattn.derivations.attention.reading import Read, run
 from symattn.derivations.enclosed import Enclosed, digits, is_number, nested
 from symattn.derivations.steps import FalseStep
 from symattn.derivations.walks import printed
@@ -303,7 +303,7 @@ def _yield_step_of_output(walk: Walk, i: int) -> Iterator[Block]:
         return
     label, entries = rest
     gaps = _slice_part_of_query(printed.difference(walk, "output", entries["output"]), "output", i)
-    if any(is_number(x) and not x.is_zero() for x in flat(gaps)):
+    if any(is_number(x) and not x.is_zero() for x in exact_arrays.flat(gaps)):
         shown = walk.shortened(gaps)
         of = "printed" if label == "printed" else "rounded"
         symbol = row_symbol("output", i) - Words(of)
@@ -378,10 +378,10 @@ def decided(walk: Walk, step: Step, formula: Node) -> Node | None:
     if walk.runs is None:
         # Two runs, as a formula may hold for one by chance.
         try:
-            walk.runs = tuple(run(walk.request, seed) for seed in (0, 1))
+            walk.runs = tuple(reading.run(walk.request, seed) for seed in (0, 1))
         except (SymattnError, KeyError):
             walk.runs = ()
-    read = Read(step, walk.runs)
+    read = reading.Read(step, walk.runs)
     if not read.runs or not read.reads(formula):
         return None
     read.check(formula, _SOME_NUMBERS)

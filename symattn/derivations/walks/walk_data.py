@@ -16,14 +16,14 @@ import numpy as np
 
 from symattn.arrays.shown import formula
 from symattn.attention import inputs
-from symattn.attention.codec.exact_arrays import flat
+from symattn.attention.codec import exact_arrays
 from symattn.attention.flow import Step
 from symattn.attention.letters_of_attention import ARRAYS, SIZES, SYMBOLS, letter
 from symattn.attention.sizes import AxisLengths
 from symattn.attention.variants import SIZES as VARIANT_SIZES
+from symattn.derivations.attention import reading
 from symattn.derivations.attention.entry_formulas import product_letter, row_symbol
 from symattn.derivations.attention.inputs import DerivationRequest
-from symattn.derivations.attention.reading import ReadingRun
 from symattn.derivations.enclosed import Enclosed, digits, nested
 from symattn.derivations.sheets.sheet import Sheet
 from symattn.derivations.steps import FalseStep
@@ -61,7 +61,7 @@ class Walk:
     lettered: list[str] = field(default_factory=list)
     enclosed: list[str] = field(default_factory=list)
     # of the same attention on other numbers, see ``reading``
-    runs: tuple[ReadingRun, ...] | None = None
+    runs: tuple[reading.ReadingRun, ...] | None = None
     _evidence: dict[str, Evidence | None] = field(default_factory=dict)
     _errors: dict[str, Any] = field(default_factory=dict)
 
@@ -270,7 +270,7 @@ class Walk:
     def is_right(self, name: str, index: tuple[object, ...] = (...,)) -> bool:
         """Return whether the floating format gives exactly these numbers."""
         errors = self.errors(name, index)
-        return errors is None or all(e == 0 for e in flat(errors.tolist()))
+        return errors is None or all(e == 0 for e in exact_arrays.flat(errors.tolist()))
 
 
 def short_digits(x: object) -> Any:
@@ -311,7 +311,7 @@ def symbol_of_size(size: str) -> Node:
 
 def worst(errors: np.ndarray) -> float | None:
     """Return the largest error of an array."""
-    return max((e for e in flat(errors.tolist()) if e is not None), default=None)
+    return max((e for e in exact_arrays.flat(errors.tolist()) if e is not None), default=None)
 
 
 def counted(count: int, one: str, many: str = "") -> str:

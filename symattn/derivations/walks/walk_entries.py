@@ -24,9 +24,9 @@ from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention.flow import Step
 from symattn.attention.inputs import lengths
 from symattn.attention.spec import Attention
+from symattn.derivations.attention import reading
 from symattn.derivations.attention.entry_formulas import entry_formulas
 from symattn.derivations.attention.inputs import MASKS, DerivationRequest
-from symattn.derivations.attention.reading import defines, every, sides_of
 from symattn.derivations.enclosed import Enclosed, ball_of, least_proven
 from symattn.derivations.walks import run
 from symattn.document.errors import Refused
@@ -96,13 +96,15 @@ def _of_item(
     alone = replace(step, run=_no_code)
     result: Pairs = []
     covered: set[int] = set()
-    readings = list(every(alone, (), formulas))
+    readings = list(reading.every(alone, (), formulas))
     consecutive = zip(formulas, readings[1:], formulas[1:], strict=False)
     for (before, _), read, (formula, _) in consecutive:
         # A formula that defines a letter gives no entry.
-        if defines(step, formula):
+        if reading.defines(step, formula):
             continue
-        for side in sides_of(request, alone, arrays, read.definitions, formula, before, kind):
+        for side in reading.sides_of(
+            request, alone, arrays, read.definitions, formula, before, kind
+        ):
             places, entries, where = np.broadcast_arrays(*side)
             placed = zip(places[where], entries[where], strict=True)
             result += [(array.flat[at], x) for at, x in placed]

@@ -7,9 +7,9 @@ from html import escape
 from math import hypot
 from typing import Any
 
+from symattn.document import characters
 from symattn.document import model as md
 from symattn.document import notation as nt
-from symattn.document.characters import SUPERSCRIPTS
 from symattn.document.render import common
 from symattn.document.render.mathml import fence, mathml, show
 from symattn.document.text import text as plain
@@ -180,7 +180,7 @@ def decimal_of(digits: str) -> str:
     mantissa, _, power = plain(common.entry(digits)).partition("e")
     raised = ""
     if power:
-        raised = "".join(SUPERSCRIPTS[c] for c in str(int(power)))
+        raised = "".join(characters.SUPERSCRIPTS[c] for c in str(int(power)))
     return escape(f"{mantissa}·10{raised}" if power else mantissa)
 
 

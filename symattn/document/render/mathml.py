@@ -10,8 +10,8 @@ import unicodedata
 from html import escape
 from itertools import pairwise
 
+from symattn.document import characters
 from symattn.document import notation as nt
-from symattn.document.characters import FENCES, GREEK
 from symattn.document.precedence import Level, Printer, letters
 from symattn.document.text import text
 
@@ -67,7 +67,7 @@ class _MathmlPrinter(Printer):
 
     def brackets(self, style: str, inner: str, flat: bool = True) -> str:
         """Return a part in brackets that grow with it."""
-        left, right = FENCES[style][0], FENCES[style][1]
+        left, right = characters.FENCES[style][0], characters.FENCES[style][1]
         # Brackets grow around fractions and matrices, and stay small around letters.
         tall = any(f"<{tag}" in inner for tag in _TALL)
         more = f' fence="true" stretchy="{str(tall).lower()}"{_TIGHT}'
@@ -211,7 +211,7 @@ def _write_mathml_space(em: float) -> str:
 
 
 def _write_mathml_letter(base: str, bold: bool) -> str:
-    base = GREEK.get(base, base)
+    base = characters.GREEK.get(base, base)
     letter = base.rstrip("'′")
     if letter and letter != base:
         primes = "′" * (len(base) - len(letter))

@@ -7,9 +7,9 @@ import unicodedata
 from collections.abc import Sequence
 from functools import cache
 
+from symattn.document import characters
 from symattn.document import model as md
 from symattn.document import notation as nt
-from symattn.document.characters import ASCII_SIGNS, to_ascii
 from symattn.document.evidence import Grade, weakest
 from symattn.document.render import common
 from symattn.document.text import ANSI, plain, text
@@ -39,7 +39,7 @@ class Writer:
         self.measure = min(columns, _MEASURE)
 
     def plain(self, words: str) -> str:
-        return to_ascii(words) if self.ascii else words
+        return characters.to_ascii(words) if self.ascii else words
 
     def formula(self, x: nt.Node) -> str:
         return text(x, ascii=self.ascii, colours=self.colour)
@@ -254,7 +254,7 @@ def lines_of(
 
 def _write_linked_side(writer: Writer, sign: str, side: nt.Node) -> str:
     shown = writer.formula(side)
-    sign = ASCII_SIGNS.get(sign, sign) if writer.ascii else sign
+    sign = characters.ASCII_SIGNS.get(sign, sign) if writer.ascii else sign
     if isinstance(side, (nt.Relation, nt.Row)):
         return f"{sign} ({shown})"
     return f"{sign} {shown}"

@@ -18,6 +18,7 @@ from weakref import ReferenceType, WeakKeyDictionary, WeakSet, ref
 from symattn.arrays.precision import Contract, check_contract
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError, SymattnError
+from symattn.models.auditing import patches, promises
 from symattn.models.auditing.audit_report import AuditReport, CallFinding
 from symattn.models.auditing.backward_hooks import Followed, WatchedCall
 from symattn.models.auditing.begun import (
@@ -31,6 +32,7 @@ from symattn.models.auditing.begun import (
     watching,
 )
 from symattn.models.auditing.call_gradients import Backward
+from symattn.models.auditing.dependence import token_rows
 from symattn.models.auditing.dependence.causality import promised_causal
 from symattn.models.auditing.dependence.decoding import (
     DecodingRecorder,
@@ -40,28 +42,17 @@ from symattn.models.auditing.dependence.decoding import (
 )
 from symattn.models.auditing.dependence.mixing import Dependence, check_causal
 from symattn.models.auditing.dependence.probing import probed, with_padding
-from symattn.models.auditing.dependence.token_rows import FEWEST_TOKENS
 from symattn.models.auditing.dependence.training import probe_training
 from symattn.models.auditing.differences import Differences
 from symattn.models.auditing.layers.layer_hooks import Layers
 from symattn.models.auditing.mixers.lightning import LightningPasses
 from symattn.models.auditing.mixers.mixer_judge import MixerReader, judge_mixer, read_mixer
-from symattn.models.auditing.patches import (
-    aside,
-    doing,
-    in_backward,
-    leave,
-    probing,
-    reading,
-    watch,
-)
-from symattn.models.auditing.promises import ModelCall, Promise, ReviewedLayers
 from symattn.models.auditing.received import Received, UnreadCall, of_torch, of_transformers
 from symattn.models.auditing.setting import Args, Kwargs, Module, Tensor
 from symattn.models.auditing.tracing import mode
-from symattn.models.configurations.promised_layers import known
+from symattn.models.configurations import promised_layers
+from symattn.models.inferring import tiny_models
 from symattn.models.inferring.lock import read_lock
-from symattn.models.inferring.tiny_models import text_part
 from symattn.models.specifying import infer_layers
 from symattn.programs.frameworks import import_torch
 from symattn.programs.names import Function
@@ -95,7 +86,7 @@ class Audit:
         layers: bool = False,
         dependence: bool = True,
         causal: bool | None = None,
-        reviewed: ReviewedLayers | None = None,
+        reviewed: promises.ReviewedLayers | None = None,
         lock: str | None = None,
     ) -> None:
         self._model, self._contract, self._rows, self._gradients = model, contract, rows, gradients
@@ -111,7 +102,9 @@ class Audit:
         self._causal = causal
         self._probed: WeakKeyDictionary[Module, Dependence] = WeakKeyDictionary()
         self._reviewed, self._lock_path = reviewed, lock
-        self._reviewed_by_model: WeakKeyDictionary[Module, ReviewedLayers] = WeakKeyDictionary()
+        self._reviewed_by_model: WeakKeyDictionary[Module, promises.ReviewedLayers] = (
+            WeakKeyDictionary()
+        )
         # Threads in which tiny models run that are none of the user's.
         self._inferring: set[int] = set()
         self._probes = MAX_PROBED_MODELS if dependence else 0
@@ -138,7 +131,7 @@ class Audit:
             self._note_compiled(module)
         if self._layers is not None and self._model is not None:
             self._layers.know(self._model)
-        watch(self)
+        patches.watch(self)
         self._follow_thread_operators()
         return self.report
 
@@ -148,7 +141,7 @@ class Audit:
             self._probe_waiting_decoding()
         # Nothing stays replaced in torch if the user interrupts a probe.
         finally:
-            leave(self)
+            patches.leave(self)
             if self._layers is not None:
                 self._layers.close()
         # Gradients that have not come by the end are reported as missing.
@@ -188,7 +181,7 @@ class Audit:
 
     def fused(self, function: Function, args: Args, kwargs: Kwargs) -> Tensor:
         """Audit a call of ``scaled_dot_product_attention``."""
-        module = doing.modules[-1] if doing.modules else None
+        module = patches.doing.modules[-1] if patches.doing.modules else None
         if not self.wants(module):
             return function(*args, **kwargs)
         result = self._make_call_site(module, "torch sdpa")
@@ -200,14 +193,14 @@ class Audit:
         self, function: Function, name: str, reader: MixerReader, args: Args, kwargs: Kwargs
     ) -> Tensor:
         """Audit a call of a recurrence or of a short convolution."""
-        module = doing.modules[-1] if doing.modules else None
+        module = patches.doing.modules[-1] if patches.doing.modules else None
         if not self.wants(module):
             return function(*args, **kwargs)
         site = self._make_call_site(module, name)
-        with reading():
+        with patches.reading():
             call = read_mixer(reader, args, kwargs)
             # Operators inside the function are not to be judged again.
-            with aside():
+            with patches.aside():
                 out = function(*args, **kwargs)
             # Causes are searched for a few calls only, since each search takes long.
             result = judge_mixer(site, call, out, self._rows, self._searched < _SEARCHED)
@@ -224,14 +217,14 @@ class Audit:
         if self._model is None:
             self._note_compiled(module)
         # Without a model, each outermost module counts as one.
-        if len(doing.modules) == 1:
+        if len(patches.doing.modules) == 1:
             if self._model is None:
                 self._record_module_paths(module)
                 if self._layers is not None:
                     self._layers.know(module)
             if threading.get_ident() not in self._modes and self.wants(module):
                 self._follow_thread_operators()
-                doing.followed.append(self)
+                patches.doing.followed.append(self)
 
     def left(self, module: Module, args: Args, kwargs: Kwargs, out: Any) -> None:
         """Note that a module ends, with what it returned; None if it raised."""
@@ -242,18 +235,18 @@ class Audit:
             self._probe_pass(module, args, kwargs)
             self._record_decoding(module, args, kwargs, out)
             self._probe_training(module, args, kwargs, out)
-        around = doing.modules[-2] if len(doing.modules) > 1 else None
+        around = patches.doing.modules[-2] if len(patches.doing.modules) > 1 else None
         if not raised and args and self._differences.has_calls(around):
             self._judge_difference(around, module, args[0])
-        if not raised and not doing.reading and self.wants(module):
-            context = doing.models[-1] if doing.models else None
+        if not raised and not patches.doing.reading and self.wants(module):
+            context = patches.doing.models[-1] if patches.doing.models else None
             self._lightning.note(around, module, args, out, context)
             if self._lightning.has_pass(module):
                 self._judge_lightning(module, args, kwargs, out)
         if threading.get_ident() in self._modes:
             self._modes[threading.get_ident()].tracer.tie()
-        if len(doing.modules) == 1 and self in doing.followed:
-            doing.followed.remove(self)
+        if len(patches.doing.modules) == 1 and self in patches.doing.followed:
+            patches.doing.followed.remove(self)
             self._unfollow_thread_operators()
 
     def _judge_difference(self, module: Module, projection: Module, x: Tensor) -> None:
@@ -261,7 +254,7 @@ class Audit:
         import torch
 
         name = self._names.get(module, type(module).__name__)
-        with reading(), torch.no_grad():
+        with patches.reading(), torch.no_grad():
             try:
                 finding = self._differences.projected(name, module, projection, x)
             # The model runs as usual even if symattn fails.
@@ -275,7 +268,7 @@ class Audit:
         import torch
 
         site = self._make_call_site(module, "forward pass of the layer")
-        with reading(), torch.no_grad():
+        with patches.reading(), torch.no_grad():
             try:
                 call, returned = self._lightning.read(module, args, kwargs, out)
             except UnreadCall as reason:
@@ -295,7 +288,7 @@ class Audit:
         import torch
 
         outcome = self._make_call_site(received.module, received.via)
-        with reading():
+        with patches.reading():
             if self._layers is not None:
                 self._layers.attended(received, out, False)
             call = begun(outcome, lambda: received, self._rows, self._contract)
@@ -319,7 +312,7 @@ class Audit:
         return (
             self._model is None
             or module in self._names
-            or any(m in self._names for m in doing.modules)
+            or any(m in self._names for m in patches.doing.modules)
         )
 
     def holds(self, tensor: Tensor) -> bool:
@@ -345,18 +338,18 @@ class Audit:
     def _is_outermost_audited(self, module: Module) -> bool:
         """Return whether a module that ran is audited and runs in no other that is."""
         if self._model is None:
-            return len(doing.modules) == 1
-        outer_modules = doing.modules[:-1]
+            return len(patches.doing.modules) == 1
+        outer_modules = patches.doing.modules[:-1]
         return module in self._names and not any(m in self._names for m in outer_modules)
 
     def _probe_pass(self, module: Module, args: Args, kwargs: Kwargs) -> None:
         """Probe the first pass of a model in which tokens can be changed, and the first one with padding."""
         # Backward passes, and passes within a reading, are none of the model's own.
-        if doing.reading or in_backward():
+        if patches.doing.reading or patches.in_backward():
             return
         known = self._probed.get(module)
         if known is not None:
-            with self._lock, probing():
+            with self._lock, patches.probing():
                 finding = with_padding(known, module, args, kwargs, self._names)
             self._probed[module] = finding
             self.report.dependence = [
@@ -369,7 +362,7 @@ class Audit:
         with self._lock:
             calls = {f.layer for f in self.report.findings}
             causal = promised_causal(module, kwargs) if self._causal is None else self._causal
-            with probing():
+            with patches.probing():
                 finding = probed(module, args, kwargs, self._names, calls, causal)
             if finding is not None:
                 finding = replace(finding, model=self._number_of_model(module))
@@ -386,7 +379,7 @@ class Audit:
     # -- the probe of decoding -----------------------------------------------------------------------------------------
     def _record_decoding(self, root: Module, args: Args, kwargs: Kwargs, out: Any) -> None:
         """Record a pass of a model, and compare the first passes from one cache with one pass of all their tokens."""
-        if doing.reading or in_backward() or not self._probes_decoding:
+        if patches.doing.reading or patches.in_backward() or not self._probes_decoding:
             return
         with self._lock:
             if root in self._decoded:
@@ -402,18 +395,18 @@ class Audit:
     def _probe_training(self, root: Module, args: Args, kwargs: Kwargs, out: Any) -> None:
         """Compare the first pass of a model in training with one in evaluation."""
         is_known = not root.training or root in self._trained
-        if doing.reading or in_backward() or not self._probes_decoding or is_known:
+        if patches.doing.reading or patches.in_backward() or not self._probes_decoding or is_known:
             return
         recorded = record_pass(root, args, kwargs, out)
-        if recorded is None or recorded.length < FEWEST_TOKENS:
+        if recorded is None or recorded.length < token_rows.FEWEST_TOKENS:
             return
-        with self._lock, probing():
+        with self._lock, patches.probing():
             self._trained.add(root)
             self.report.training.append(probe_training(root, self._names, recorded))
 
     def _probe_decoding(self, root: Module, recorded: RecordedDecoding) -> None:
         self._decoded.add(root)
-        with probing():
+        with patches.probing():
             finding = probe_decoding(root, self._names, recorded)
         self.report.decoding.append(replace(finding, model=self._number_of_model(root)))
 
@@ -443,7 +436,7 @@ class Audit:
 
         Queries, keys and values are its arguments from index ``first`` on.
         """
-        with reading():
+        with patches.reading():
             call = begun(site, received, self._rows, self._contract, dropping=self._gradients)
             watched = None
             if (
@@ -455,7 +448,7 @@ class Audit:
             draws = draws_of(call.call) if isinstance(call, Begun) else None
             if watched is not None:
                 args, kwargs = watched.given(args, kwargs, first)
-            with aside(), watching(draws):
+            with patches.aside(), watching(draws):
                 out = function(*args, **kwargs)
             if draws is not None:
                 draws.returned(out)
@@ -476,7 +469,7 @@ class Audit:
 
     def _mark_unawaited_gradients(self, call_finding: CallFinding) -> CallFinding:
         """Mark a call that has gradients, though none are awaited."""
-        inside = self._gradients and doing.functions and not call_finding.reason
+        inside = self._gradients and patches.doing.functions and not call_finding.reason
         return replace(call_finding, backward=_INSIDE) if inside else call_finding
 
     def _judge_ended_call(
@@ -506,33 +499,33 @@ class Audit:
 
     def _make_call_site(self, module: Module, via: str, heads_last: bool = False) -> CallSite:
         name = "–" if module is None else self._names.get(module, type(module).__name__)
-        context = doing.models[-1] if doing.models else None
+        context = patches.doing.models[-1] if patches.doing.models else None
         causal = self._causal if _is_of_language(context) else None
         return CallSite(
             module, name, via, context, heads_last, causal, self._find_reviewed_layers()
         )
 
-    def _find_reviewed_layers(self) -> ReviewedLayers | None:
+    def _find_reviewed_layers(self) -> promises.ReviewedLayers | None:
         """Return the promises of the lock for the outermost model that runs; None without a lock or a model.
 
         What the lock says of a model that was not given is inferred at its first call.
         """
-        if self._reviewed is not None or self._lock_path is None or not doing.models:
+        if self._reviewed is not None or self._lock_path is None or not patches.doing.models:
             return self._reviewed
-        model = doing.models[0].model
+        model = patches.doing.models[0].model
         if model not in self._reviewed_by_model:
             self._reviewed_by_model[model] = self._infer_reviewed_layers(model, self._lock_path)
         return self._reviewed_by_model[model]
 
-    def _infer_reviewed_layers(self, model: Module, lock: str) -> ReviewedLayers:
+    def _infer_reviewed_layers(self, model: Module, lock: str) -> promises.ReviewedLayers:
         """Return what a lock promises of a model without a row, or nothing, with a note of the reason.
 
         The tiny models run in a thread of their own, in which this audit sees nothing.
         """
         with suppress(SymattnError):
-            known(model.config)
-            return ReviewedLayers((), ())
-        outcome: list[ReviewedLayers] = []
+            promised_layers.known(model.config)
+            return promises.ReviewedLayers((), ())
+        outcome: list[promises.ReviewedLayers] = []
 
         def infer() -> None:
             self._inferring.add(threading.get_ident())
@@ -549,7 +542,7 @@ class Audit:
         thread = threading.Thread(target=infer)
         thread.start()
         thread.join()
-        return outcome[0] if outcome else ReviewedLayers((), ())
+        return outcome[0] if outcome else promises.ReviewedLayers((), ())
 
     def _note_compiled(self, module: Module) -> None:
         """Add a note, once, if a module was compiled."""
@@ -581,17 +574,17 @@ class Audit:
             following.__exit__(None, None, None)
 
 
-def _is_of_language(context: ModelCall | None) -> bool:
+def _is_of_language(context: promises.ModelCall | None) -> bool:
     """Return whether a call of a model is of the language model, not of a tower, say of images, within another model.
 
     What a user says of later tokens is said of the language model alone.
     """
-    if context is None or len(doing.models) < 2:
+    if context is None or len(patches.doing.models) < 2:
         return True
-    types = {getattr(doing.models[0].config, "model_type", None)}
+    types = {getattr(patches.doing.models[0].config, "model_type", None)}
     # A configuration with several parts for text, or with none, names itself alone.
     with suppress(AttributeError, ValueError):
-        types.add(text_part(doing.models[0].config).model_type)
+        types.add(tiny_models.text_part(patches.doing.models[0].config).model_type)
     return getattr(context.config, "model_type", None) in types
 
 
@@ -675,12 +668,12 @@ def audit(
     return Audit(model, contract, rows, gradients, name, layers, dependence, causal, reviewed, lock)
 
 
-def _specify_reviewed_layers(model: Module, lock: str) -> ReviewedLayers:
+def _specify_reviewed_layers(model: Module, lock: str) -> promises.ReviewedLayers:
     """Return for each layer the attention that a lock promises, or why it promises none. Raises ``InputError``."""
     config: Any = getattr(model, "config", None)
     if not hasattr(config, "model_type"):
         raise InputError("audit: a lock belongs to a model of Transformers; hint: lock=None")
-    result: list[Promise | str] = []
+    result: list[promises.Promise | str] = []
     for inferred in infer_layers(config, lock):
         if isinstance(inferred, str):
             result.append(inferred)
@@ -691,8 +684,10 @@ def _specify_reviewed_layers(model: Module, lock: str) -> ReviewedLayers:
         elif inferred.scaled_before is None:
             result.append(f"{inferred.words}, whose calls have another scale than its scores")
         else:
-            result.append(Promise(inferred.specification, "self", inferred.scaled_before))
-    return ReviewedLayers({config.model_type, text_part(config).model_type}, result)
+            result.append(promises.Promise(inferred.specification, "self", inferred.scaled_before))
+    return promises.ReviewedLayers(
+        {config.model_type, tiny_models.text_part(config).model_type}, result
+    )
 
 
 def audit_script(

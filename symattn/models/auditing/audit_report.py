@@ -11,13 +11,12 @@ from symattn.document.codec import record
 from symattn.document.errors import SymattnError
 from symattn.document.evidence import Grade, Verdict
 from symattn.document.model import Block, Document, Note, Paragraph, Table, WithVerdict, headers
+from symattn.models.auditing import call_judge, promises
 from symattn.models.auditing.call_gradients import Backward
-from symattn.models.auditing.call_judge import ALPHA, CallJudgement
 from symattn.models.auditing.dependence.decoding import Decoding
 from symattn.models.auditing.dependence.mixing import Dependence, MixingPart
 from symattn.models.auditing.dependence.training import Training
 from symattn.models.auditing.layers.part_judge import LayerFinding
-from symattn.models.auditing.promises import NO_CONFIGURATION
 from symattn.verification.codes import code_of
 
 State = Literal["pass", "pass as given", "wrong", "cannot tell"]
@@ -42,8 +41,8 @@ class CallFinding:
     layer: str
     via: str
     semantics: str = "–"
-    given: CallJudgement | None = None
-    intent: CallJudgement | None = None
+    given: call_judge.CallJudgement | None = None
+    intent: call_judge.CallJudgement | None = None
     unknown: str = ""
     cause: str = ""
     cells: int = 0
@@ -66,7 +65,7 @@ class CallFinding:
     def undecided(self) -> bool:
         """Return whether the call may break a promise; without a configuration, nothing was promised."""
         return self.state == "cannot tell" or (
-            self.state == "pass as given" and self.unknown != NO_CONFIGURATION
+            self.state == "pass as given" and self.unknown != promises.NO_CONFIGURATION
         )
 
     @property
@@ -460,7 +459,7 @@ class AuditReport(WithVerdict):
             f"Sampled: {rows} of each call. `given` and `intent` are the largest error as a fraction of the bound:"
             " compared with exact attention of what the call received, and of what the configuration promises."
             " Certified: no rounding explains it. Beyond rounding to nearest: a correct call is flagged with a"
-            f" probability of at most {ALPHA:g}. {self._of_gradients()} are not judged."
+            f" probability of at most {call_judge.ALPHA:g}. {self._of_gradients()} are not judged."
         )
 
     def _of_gradients(self) -> str:

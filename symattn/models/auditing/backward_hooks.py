@@ -11,9 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from symattn.bounds.sharp.backward_bounds import NAMES
+from symattn.models.auditing import patches
 from symattn.models.auditing.begun import Draws, defect, factors
 from symattn.models.auditing.call_gradients import SYMBOLS, Backward, Passed, judge_gradients
-from symattn.models.auditing.patches import in_backward, reading
 from symattn.models.auditing.received import Received
 from symattn.models.auditing.setting import Args, Floats, Kwargs, Tensor, heads_apart
 
@@ -45,7 +45,7 @@ class WatchedCall:
         self._got: dict[str, Tensor] = {}
         self._elsewhere = self._done = False
         # Within a backward pass, a checkpoint runs the call again.
-        self._again = in_backward()
+        self._again = patches.in_backward()
         masks = [("the mask", m) for m in received.masks if hasattr(m, "_version")]
         arrays = [("q", received.q), ("k", received.k), ("v", received.v), *masks]
         # An array that is changed in place has other numbers in the backward pass.
@@ -134,7 +134,7 @@ class WatchedCall:
             return
         try:
             # Whatever fails here must not stop the backward pass.
-            with reading(), torch.no_grad():
+            with patches.reading(), torch.no_grad():
                 act(*arguments)
         except Exception as error:
             self._end_watched_call(Backward(reason=defect(error)))

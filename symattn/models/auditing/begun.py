@@ -9,21 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from symattn.bounds.threads import one_blas_thread
+from symattn.models.auditing import call_judge, promises
 from symattn.models.auditing.audit_report import CallFinding
 from symattn.models.auditing.call_gradients import bounded
-from symattn.models.auditing.call_judge import CallJudgement, judge
 from symattn.models.auditing.examining import examine
 from symattn.models.auditing.keys_of_layers import hold_keys_against_layers
-from symattn.models.auditing.promises import (
-    Intent,
-    ModelCall,
-    NoPromise,
-    Promise,
-    ReviewedLayers,
-    find_mask_at_most,
-    intended,
-    promised,
-)
 from symattn.models.auditing.provenance import Operation, seeing
 from symattn.models.auditing.received import AttentionCall, Received, UnreadCall, cast, read
 from symattn.models.auditing.setting import Floats, Mask, Masking, Module, Tensor
@@ -97,7 +87,7 @@ def draws_of(call: AttentionCall) -> Draws | None:
     return Draws(shape_of_scores, rate)
 
 
-def judge_dropped(call: AttentionCall, draws: Draws) -> tuple[CallJudgement, Mask]:
+def judge_dropped(call: AttentionCall, draws: Draws) -> tuple[call_judge.CallJudgement, Mask]:
     """Judge the output under the first candidate mask with which it is right; return the judgement and that mask.
 
     If there is none, under the first candidate. Raises ``UnreadCall`` if no mask was seen.
@@ -109,7 +99,7 @@ def judge_dropped(call: AttentionCall, draws: Draws) -> tuple[CallJudgement, Mas
     bounded(call.given)
     weights = [(factors(values[:, :, call.rows], draws.rate), values) for values in draws.kept]
     result = [
-        (judge(call.given, call.got, call.arithmetic, factors=own), values)
+        (call_judge.judge(call.given, call.got, call.arithmetic, factors=own), values)
         for own, values in weights
     ]
     return next(((judged, values) for judged, values in result if judged.legal), result[0])
@@ -131,10 +121,10 @@ class CallSite(NamedTuple):
     module: Module
     layer: str
     via: str
-    context: ModelCall | None
+    context: promises.ModelCall | None
     heads_last: bool = False
     causal: bool | None = None
-    reviewed: ReviewedLayers | None = None
+    reviewed: promises.ReviewedLayers | None = None
 
     def unread(self, reason: str) -> CallFinding:
         """Return the finding of a call that cannot be judged."""
@@ -146,23 +136,27 @@ class Begun(NamedTuple):
 
     made: CallSite
     call: AttentionCall
-    promise: Promise | NoPromise
+    promise: promises.Promise | promises.NoPromise
     received: Received
     trained: bool = False
 
-    def intent(self) -> Intent | NoPromise:
+    def intent(self) -> promises.Intent | promises.NoPromise:
         """Return the intent of the call, or the reason why it is unknown."""
-        if isinstance(self.promise, NoPromise):
+        if isinstance(self.promise, promises.NoPromise):
             return self.promise
         try:
-            return intended(self.call, self.promise, self.made.context)
-        except NoPromise as reason:
+            return promises.intended(self.call, self.promise, self.made.context)
+        except promises.NoPromise as reason:
             return reason
 
     def visible_at_most(self) -> Masking | None:
         """Return the keys that the call may see at most, whatever its family; None if nothing is known."""
         context = self.made.context
-        return None if context is None else find_mask_at_most(self.call, context, self.made.causal)
+        return (
+            None
+            if context is None
+            else promises.find_mask_at_most(self.call, context, self.made.causal)
+        )
 
 
 def begun(
@@ -181,12 +175,12 @@ def begun(
     trained = torch.is_grad_enabled()
     try:
         with torch.no_grad():  # checkpoints would count what is saved here for gradients
-            promise: Promise | NoPromise
+            promise: promises.Promise | promises.NoPromise
             try:
-                promise = promised(site.module, site.layer, site.context, site.reviewed)
-            except NoPromise as reason:
+                promise = promises.promised(site.module, site.layer, site.context, site.reviewed)
+            except promises.NoPromise as reason:
                 promise = reason
-            specs = [] if isinstance(promise, NoPromise) else [promise.spec]
+            specs = [] if isinstance(promise, promises.NoPromise) else [promise.spec]
             call_record = received()
             trained = trained and any(
                 t.requires_grad
@@ -224,7 +218,7 @@ def ended(begun: Begun, out: Tensor, search: bool, draws: Draws | None = None) -
                 # The mask that fits stays for the backward pass.
                 draws.kept[:] = [values]
             intent = begun.intent()
-            at_most = begun.visible_at_most() if isinstance(intent, NoPromise) else None
+            at_most = begun.visible_at_most() if isinstance(intent, promises.NoPromise) else None
             finding = examine(begun.call, intent, search, dropped, at_most)
             return hold_keys_against_layers(finding, begun.received, begun.made.context)
     except UnreadCall as reason:

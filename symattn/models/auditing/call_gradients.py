@@ -18,7 +18,7 @@ from symattn.bounds.sharp.ways import bounded as within
 from symattn.bounds.sharp.ways import scalings
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import SymattnError
-from symattn.models.auditing.call_judge import one_of, together
+from symattn.models.auditing import call_judge
 from symattn.models.auditing.received import Received, UnreadCall, read
 from symattn.models.auditing.setting import CallSetting, Floats, Tensor, heads_apart, numbers
 from symattn.programs.gradients import nearest
@@ -149,7 +149,7 @@ def cause(head: Judged) -> str:
     # Several mistakes may fit as well as each other.
     nearest = [f for f in fitting if f.off <= _APART * least]
     named = [f.words for f in sorted(nearest, key=lambda f: f.off)]
-    return one_of(named)
+    return call_judge.one_of(named)
 
 
 def _add_fitting_mistakes(
@@ -302,7 +302,7 @@ class Passed:
         keys = np.arange(n_k) if self.rows is None else sampled(n_k, self.rows)
         # The heads of queries that share this head of keys.
         many = slice(head * h // g, (head + 1) * h // g)
-        how = together(call.arithmetic)
+        how = call_judge.together(call.arithmetic)
         own = None if self.factors is None else self.factors[item : item + 1, many]
         result = nearest(spec, inputs, do, how, got, queries, keys, own)
         return Judged(Group(item, many, spec, inputs, do, how, own), got, result)

@@ -20,13 +20,12 @@ from symattn.attention.constants import number
 from symattn.attention.norms import rms_norm
 from symattn.bounds.mistake import Mistake
 from symattn.document.errors import SymattnError
+from symattn.models.auditing import call_judge, promises
 from symattn.models.auditing.audit_report import CallFinding
-from symattn.models.auditing.call_judge import CallJudgement
 from symattn.models.auditing.layers.part_judge import PartFinding, judged
-from symattn.models.auditing.promises import number_of_layer
 from symattn.models.auditing.setting import Floats, Module, Tensor, numbers
+from symattn.models.configurations import promised_layers
 from symattn.models.configurations.field_rules import LayerPlace
-from symattn.models.configurations.promised_layers import known
 from symattn.programs.frameworks import dtype_name
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.differential import (
@@ -97,7 +96,7 @@ def _as_call_finding(name: str, title: str, part: PartFinding) -> CallFinding:
     via = "difference of two calls"
     if part.reason:
         return CallFinding(name, via, title, reason=part.reason)
-    judgement = CallJudgement(part.ratio, "certified" if part.wrong else "")
+    judgement = call_judge.CallJudgement(part.ratio, "certified" if part.wrong else "")
     return CallFinding(name, via, title, judgement, judgement, cause=part.cause)
 
 
@@ -111,11 +110,11 @@ def _differential_of(module: Module, further: int = 0) -> Differential | None:
     None if it promises none.
     """
     config = getattr(module, "config", None)
-    layer = number_of_layer(module, "")
+    layer = promises.number_of_layer(module, "")
     if config is None or layer is None or not all(hasattr(module, n) for n in _VECTORS):
         return None
     try:
-        c, family = known(config)
+        c, family = promised_layers.known(config)
         place = LayerPlace(c, layer + further)
         of = None if family.difference is None else family.difference(place)
         if of is None:

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.precision import Precision
+from symattn.models.auditing import call_judge, promises
 from symattn.models.auditing.audit_report import PASSES, CallFinding
-from symattn.models.auditing.call_judge import CallJudgement, cause, judge, scales
-from symattn.models.auditing.promises import Intent, NoPromise
 from symattn.models.auditing.received import AttentionCall
 from symattn.models.auditing.setting import CallSetting, Floats, Mask, Masking, by_places, equal
 
@@ -28,7 +27,7 @@ _STORED = 4  # roundings of a scale that operators multiply by: of its factors a
 _DROPS = "dropout was on, and heads of keys are repeated: such calls are compared only with what they received"
 
 
-def differences(call: AttentionCall, intent: Intent) -> tuple[tuple[str, ...], int]:
+def differences(call: AttentionCall, intent: promises.Intent) -> tuple[tuple[str, ...], int]:
     """The arguments of a call that differ from those promised, in words, and how many scores are masked differently."""
     words = [
         _in_words(name, actual, promised, call)
@@ -46,7 +45,7 @@ def differences(call: AttentionCall, intent: Intent) -> tuple[tuple[str, ...], i
 
 
 def _yield_promised_arguments(
-    call: AttentionCall, intent: Intent
+    call: AttentionCall, intent: promises.Intent
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yield every argument but the mask: its name, its value in the call, and the promised value."""
     for name in ("scale", "softcap", "sink", *(() if intent.bias else ("bias",))):
@@ -66,7 +65,7 @@ def _choose_argument_tolerance(name: str, call: AttentionCall) -> float:
 
 def _in_words(name: str, actual: Any, promised: Any, call: AttentionCall) -> str:
     if name == "scale":
-        known_scales = scales(call.given, promised).items()
+        known_scales = call_judge.scales(call.given, promised).items()
         known = {w: s for w, s in known_scales if equal(actual, s, _ARGUMENT)}
         return next(
             iter(known), f"scores are scaled by {actual / promised:.4g} times the correct scale"
@@ -150,7 +149,7 @@ def _mask_counted_rows(masking: Masking, promised: Mask) -> Mask:
     )
 
 
-def _of_mask(call: AttentionCall, intent: Intent, rows: list[int]) -> str:
+def _of_mask(call: AttentionCall, intent: promises.Intent, rows: list[int]) -> str:
     """The known mistake that gives the call's mask, in words."""
     compared_rows = sorted({*call.rows, *rows[:_NAMED]})
     masking = replace(intent.masking, rows=compared_rows, left_out=None)
@@ -196,9 +195,9 @@ def find_forbidden_keys(call: AttentionCall, at_most: Masking) -> tuple[tuple[st
 # -- one call that was read: both judgements, the cause of a fault, and what could not be excluded ---------------------
 def examine(
     call: AttentionCall,
-    intent: Intent | NoPromise,
+    intent: promises.Intent | promises.NoPromise,
     search: bool = True,
-    dropped: CallJudgement | None = None,
+    dropped: call_judge.CallJudgement | None = None,
     at_most: Masking | None = None,
 ) -> CallFinding:
     """Return the finding of a call that has returned. Without ``search``, no cause is searched for.
@@ -207,11 +206,11 @@ def examine(
     ``at_most`` are the keys that it may see at most where no specification is promised.
     """
     assert call.got is not None
-    judgement = dropped or judge(call.given, call.got, call.arithmetic)
+    judgement = dropped or call_judge.judge(call.given, call.got, call.arithmetic)
     meant, unknown = _judge_against_promise(intent, call, judgement, bool(dropped))
     deviations: tuple[str, ...] = ()
     cells = 0
-    if not isinstance(intent, NoPromise):
+    if not isinstance(intent, promises.NoPromise):
         deviations, cells = differences(call, intent)
     elif at_most is not None:
         deviations, cells = find_forbidden_keys(call, at_most)
@@ -226,7 +225,7 @@ def examine(
         return replace(call_finding, cause="; ".join(filter(None, (cause, *deviations))))
     # A right result may be right for other settings as well.
     if call_finding.state in PASSES:
-        judged = call.given if isinstance(intent, NoPromise) else intent.setting
+        judged = call.given if isinstance(intent, promises.NoPromise) else intent.setting
         return replace(
             call_finding,
             open=tuple(_yield_open_mistakes(judged, intent, call.got, call.arithmetic)),
@@ -235,29 +234,43 @@ def examine(
 
 
 def _judge_against_promise(
-    intent: Intent | NoPromise, call: AttentionCall, given: CallJudgement, dropped: bool
-) -> tuple[CallJudgement | None, str]:
+    intent: promises.Intent | promises.NoPromise,
+    call: AttentionCall,
+    given: call_judge.CallJudgement,
+    dropped: bool,
+) -> tuple[call_judge.CallJudgement | None, str]:
     """Return the judgement against what is promised, or the reason why there is none."""
-    if isinstance(intent, NoPromise):
+    if isinstance(intent, promises.NoPromise):
         return None, str(intent)
     if intent.setting.alike(call.given):
         return given, ""
     assert call.got is not None
-    return (None, _DROPS) if dropped else (judge(intent.setting, call.got, call.arithmetic), "")
+    return (
+        (None, _DROPS)
+        if dropped
+        else (call_judge.judge(intent.setting, call.got, call.arithmetic), "")
+    )
 
 
 def _find_cause_of_result(
-    call: AttentionCall, intent: Intent | NoPromise, call_finding: CallFinding
+    call: AttentionCall, intent: promises.Intent | promises.NoPromise, call_finding: CallFinding
 ) -> str:
     """The mistake that the result shows; mistakes in arguments are known without it."""
     assert call.got is not None
-    if not call_finding.asked and not isinstance(intent, NoPromise):
-        return cause(intent.setting, intent.masking, call.got, call.arithmetic)
-    return cause(call.given, None, call.got, call.arithmetic) if call_finding.against_given else ""
+    if not call_finding.asked and not isinstance(intent, promises.NoPromise):
+        return call_judge.cause(intent.setting, intent.masking, call.got, call.arithmetic)
+    return (
+        call_judge.cause(call.given, None, call.got, call.arithmetic)
+        if call_finding.against_given
+        else ""
+    )
 
 
 def _yield_open_mistakes(
-    right: CallSetting, intent: Intent | NoPromise, got: Floats, arithmetic: Precision
+    right: CallSetting,
+    intent: promises.Intent | promises.NoPromise,
+    got: Floats,
+    arithmetic: Precision,
 ) -> Iterator[str]:
     """Yield mistakes in special features of this attention that fit the result as well."""
     for name, dropped in (
@@ -265,9 +278,9 @@ def _yield_open_mistakes(
         ("sink", replace(right, sink=None)),
     ):
         # The mistake is open if it would be right, too.
-        if getattr(right, name) is not None and judge(dropped, got, arithmetic).legal:
+        if getattr(right, name) is not None and call_judge.judge(dropped, got, arithmetic).legal:
             yield f"{name} dropped"
-    if isinstance(intent, NoPromise):
+    if isinstance(intent, promises.NoPromise):
         return
     if intent.scale_given:
         yield "scale: it may be in queries or keys already"
@@ -280,17 +293,17 @@ def _yield_open_mistakes(
     # No judged query reaches beyond the window.
     if right.alike(without):
         yield "window ignored: no query that was looked at is beyond it"
-    elif judge(without, got, arithmetic).legal:
+    elif call_judge.judge(without, got, arithmetic).legal:
         yield "window ignored"
 
 
-def semantics(call: AttentionCall, intent: Intent | NoPromise) -> str:
+def semantics(call: AttentionCall, intent: promises.Intent | promises.NoPromise) -> str:
     """Describe briefly what the call computes."""
     setting, words = call.given, []
     h, g = setting.heads, setting.key_heads
     words.append(f"GQA {h}:{g}" if g != h else f"{h} heads" if h > 1 else "1 head")
     words.append(f"{call.n_q}×{call.n_k}")
-    if not isinstance(intent, NoPromise):
+    if not isinstance(intent, promises.NoPromise):
         words += intent.masking.words()
     elif setting.allowed is not None:
         words.append("masked")

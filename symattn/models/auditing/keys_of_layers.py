@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from symattn.models.auditing import promises
 from symattn.models.auditing.audit_report import PASSES, CallFinding
-from symattn.models.auditing.promises import ModelCall, number_of_layer
 from symattn.models.auditing.received import Received
 from symattn.models.auditing.setting import Tensor
 from symattn.models.configurations.shared_keys import find_layer_of_keys
@@ -22,7 +22,7 @@ KeysAndValues = dict[str, Tensor]
 
 
 def hold_keys_against_layers(
-    call_finding: CallFinding, received: Received, context: ModelCall | None
+    call_finding: CallFinding, received: Received, context: promises.ModelCall | None
 ) -> CallFinding:
     """Return the finding of a call, wrong if its keys or values are not those that the configuration says.
 
@@ -30,7 +30,7 @@ def hold_keys_against_layers(
     """
     module = received.module
     config = getattr(module, "config", None) or (context.config if context else None)
-    layer = number_of_layer(module, call_finding.layer)
+    layer = promises.number_of_layer(module, call_finding.layer)
     if context is None or layer is None:
         return call_finding
     source = find_layer_of_keys(config, layer)

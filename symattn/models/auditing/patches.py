@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from symattn.models.auditing import promises
 from symattn.models.auditing.mixers.reading import find_reader
-from symattn.models.auditing.promises import ModelCall, context_of
 from symattn.models.auditing.setting import Args, Module, Tensor
 from symattn.programs.names import Function
 
@@ -33,7 +33,7 @@ class Doing(threading.local):
 
     def __init__(self) -> None:
         self.modules: list[Module] = []
-        self.models: list[ModelCall] = []
+        self.models: list[promises.ModelCall] = []
         self.functions = 0  # instances of torch.autograd.Function in their forward pass, with a backward pass to come
         self.reading = 0
         self.probing = False  # whether a model is run again by a probe, which no audit looks at
@@ -183,7 +183,7 @@ def _patch_transformers() -> None:
         return _wrap_for_watchers(own(self, name, default), wrapper)
 
     def __call__(self: Module, *args: Tensor, **kwargs: Tensor) -> Tensor:
-        doing.models.append(context_of(self, args, kwargs))
+        doing.models.append(promises.context_of(self, args, kwargs))
         try:
             return called(self, *args, **kwargs)
         finally:

@@ -36,7 +36,7 @@ from symattn.models.auditing.setting import (
     numbers,
     rows_of,
 )
-from symattn.models.configurations.promised_layers import attention, known
+from symattn.models.configurations import promised_layers
 from symattn.programs.frameworks import dtype_name
 
 NO_CONFIGURATION = "there is no configuration"
@@ -209,8 +209,8 @@ def promised(
     kind = _find_kind(module, name, config)
     layer = number_of_layer(module, name) or 0
     try:
-        spec = attention(config, layer=layer, kind=kind, called=True)
-        return Promise(spec, kind, known(config)[1].scaled_before)
+        spec = promised_layers.attention(config, layer=layer, kind=kind, called=True)
+        return Promise(spec, kind, promised_layers.known(config)[1].scaled_before)
     except SymattnError as error:
         # Other parts of a model, such as towers of images, have configurations of their own.
         is_reviewed = reviewed is not None and config.model_type in reviewed.model_types

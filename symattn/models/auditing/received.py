@@ -13,7 +13,7 @@ from symattn.arrays.formats import FORMATS, Format
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.document.errors import Refused
-from symattn.models.auditing.call_judge import arithmetic_of
+from symattn.models.auditing import call_judge
 from symattn.models.auditing.setting import (
     Args,
     CallSetting,
@@ -139,7 +139,7 @@ def read(
     rows = chosen_rows(n_q, n_k, count, [*specs, received.places], first_mask)
     setting = setting_of(received, rows)
     chosen = contract or ("eager" if received.eager else "fused")
-    arithmetic = arithmetic_of(dtype, "eager" if chosen == "eager" else "fused")
+    arithmetic = call_judge.arithmetic_of(dtype, "eager" if chosen == "eager" else "fused")
     return AttentionCall(received, n_q, n_k, rows, setting, arithmetic)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from symattn.attention.enclosing.pattern import heads
 from symattn.attention.spec import Attention
-from symattn.bounds.sharp.rows_in_float64 import allowed
+from symattn.bounds.sharp import rows_in_float64
 from symattn.bounds.sharp.sample import chosen
 from symattn.programs.frameworks import dtype_name
 from symattn.verification.rules.masking import wrong_places
@@ -336,7 +336,7 @@ def visible(spec: Attention, rows: list[int], n_q: int, n_k: int) -> Mask:
     q = np.zeros((n_q, 1))
     k = np.zeros((n_k, 1))
     head = next(heads(by_places(spec), {"q": q, "k": k, "v": k}))
-    return np.asarray(allowed(head, np.asarray(rows), slice(0, n_k)))
+    return np.asarray(rows_in_float64.allowed(head, np.asarray(rows), slice(0, n_k)))
 
 
 def chosen_rows(

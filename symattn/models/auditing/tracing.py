@@ -12,9 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from symattn.models.auditing import provenance
+from symattn.models.auditing import patches, provenance
 from symattn.models.auditing.begun import defect
-from symattn.models.auditing.patches import doing, in_backward, reading
 from symattn.models.auditing.received import LAYERS, Received, UnreadCall, inside, of_torch
 from symattn.models.auditing.setting import Module, Tensor
 from symattn.programs.modules import heads_of
@@ -35,8 +34,8 @@ def mode(audit: Audit) -> TorchDispatchMode:
     tracer, composed = Tracer(audit), torch._C.DispatchKey.CompositeImplicitAutograd
 
     def follow(mode: TorchDispatchMode, op: provenance.Operation, func: OpOverload) -> Tensor:
-        if doing.reading or (
-            in_backward() and not torch.is_grad_enabled()
+        if patches.doing.reading or (
+            patches.in_backward() and not torch.is_grad_enabled()
         ):  # weights computed again
             return func(*op.args, **op.kwargs)
         # Only in inference mode do operators that torch composes of others, such as matmul, come here undivided.
@@ -142,11 +141,11 @@ class Tracer:
         import torch
 
         # A softmax of torch's module belongs to the module around that.
-        innermost = doing.modules[-2:]
+        innermost = patches.doing.modules[-2:]
         around = [m for m in innermost if not isinstance(m, torch.nn.Softmax)]
         has_heads = heads_of(around[-1] if around else None) is not None
         traced_softmax = provenance.TracedSoftmax(module, read, has_heads)
-        if not in_backward():
+        if not patches.in_backward():
             self.softmaxes.append(traced_softmax)
         return traced_softmax
 
@@ -201,7 +200,7 @@ class Tracer:
         if not self.audit.wants(module):
             return
         try:
-            with reading():
+            with patches.reading():
                 received, out = inside(op.name, op.args, dict(op.kwargs), module)
         except UnreadCall as reason:
             self.audit.unread("torch fast path", module, str(reason))
@@ -227,7 +226,7 @@ class Tracer:
 
 
 def _innermost_running_module() -> Module | None:
-    return doing.modules[-1] if doing.modules else None
+    return patches.doing.modules[-1] if patches.doing.modules else None
 
 
 def _list_arrays_written_into(func: Function, op: provenance.Operation) -> list[Tensor]:

@@ -29,12 +29,11 @@ from symattn.models.comparing.comparison import (
     differing,
     together,
 )
+from symattn.programs import closeness, trace_files
 from symattn.programs.child import TargetOptions
-from symattn.programs.closeness import measured
 from symattn.programs.frameworks import read as floats_of
 from symattn.programs.names import Function
 from symattn.programs.specifications import Specification
-from symattn.programs.trace_files import MADE, TracePiece, pieces, read
 from symattn.programs.traces import ROWS, verify_trace
 from symattn.programs.verifying import Options, check_function, checked, verified
 from symattn.verification import engine
@@ -164,7 +163,7 @@ def compare_traces(
     formats and no precision is given.
     """
     spec, paths = spec or Attention(), (first, second)
-    one, other = (read(path, spec, layout) for path in paths)
+    one, other = (trace_files.read(path, spec, layout) for path in paths)
     if precision is None and one["q"].dtype != other["q"].dtype:
         first_type, second_type = one["q"].dtype, other["q"].dtype
         raise InputError(
@@ -173,7 +172,7 @@ def compare_traces(
     # Shapes are checked before any number is judged.
     for path, arrays in zip(paths, (one, other), strict=True):
         with _prefix_errors_with_file(path):
-            next(pieces(spec, arrays), None)
+            next(trace_files.pieces(spec, arrays), None)
     unlike = _find_first_unlike_input(spec, one, other)
     # With other inputs the outputs must differ.
     apart = {} if unlike else _find_diverging_queries(spec, one, other)
@@ -193,7 +192,9 @@ def compare_traces(
         return Comparison(sides[0], sides[1], JointRun(unlike=unlike), command, (words,))
     arithmetic = Precision.of(precision or one["q"].dtype.name, contract)
     joint_run = JointRun()
-    for mine, theirs in zip(pieces(spec, one), pieces(spec, other), strict=True):
+    for mine, theirs in zip(
+        trace_files.pieces(spec, one), trace_files.pieces(spec, other), strict=True
+    ):
         # The rows in which they differ are judged as well.
         sample = chosen(mine.spec, mine.inputs, rows)
         looked = sorted({*sample, *apart.get(mine.place, ())})
@@ -218,7 +219,9 @@ def _find_diverging_queries(
     """Return the first query of each piece whose outputs differ, and those that differ most, absolutely and relative to
     the largest entry of the query; pieces with equal outputs are left out."""
     rows = {}
-    for mine, theirs in zip(pieces(spec, one), pieces(spec, other), strict=True):
+    for mine, theirs in zip(
+        trace_files.pieces(spec, one), trace_files.pieces(spec, other), strict=True
+    ):
         a, b = (floats_of(p.made["o"])[0] for p in (mine, theirs))
         differ = differing(a, b)
         if differ.any():
@@ -240,10 +243,12 @@ def _find_diverging_queries(
 
 def _find_first_unlike_input(spec: Attention, one: Arrays, other: Arrays) -> str:
     """Return the first input that differs between the two, bit for bit except for the sign of 0, or ""."""
-    for name in (n for n in {**one, **other} if n not in MADE):
+    for name in (n for n in {**one, **other} if n not in trace_files.MADE):
         if name not in one or name not in other or one[name].shape != other[name].shape:
             return name
-    for mine, theirs in zip(pieces(spec, one), pieces(spec, other), strict=True):
+    for mine, theirs in zip(
+        trace_files.pieces(spec, one), trace_files.pieces(spec, other), strict=True
+    ):
         for name, array in mine.inputs.items():
             if not _are_trace_arrays_equal(array, theirs.inputs[name]):
                 return name
@@ -257,7 +262,10 @@ def _are_trace_arrays_equal(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _locate_differing_entries(
-    one: TracePiece, other: TracePiece, precision: Precision, rows: Sequence[int]
+    one: trace_files.TracePiece,
+    other: trace_files.TracePiece,
+    precision: Precision,
+    rows: Sequence[int],
 ) -> tuple[DifferingEntry, DifferingEntry] | None:
     """Return the first entry in some rows at which the outputs differ, and the entry where they differ most."""
     outputs = (floats_of(piece.made["o"])[0] for piece in (one, other))
@@ -266,7 +274,7 @@ def _locate_differing_entries(
     if not differ.any():
         return None
     # The exact output decides which side is nearer.
-    right = measured(one.made["o"], one.inputs, one.spec, precision, rows)
+    right = closeness.measured(one.made["o"], one.inputs, one.spec, precision, rows)
     assert right is not None
 
     def place(number: int) -> DifferingEntry:

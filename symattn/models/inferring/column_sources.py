@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from symattn.models.auditing.setting import Floats, Module, numbers
+from symattn.models.inferring import tiny_models, traced_model
 from symattn.models.inferring.column_order import order_in_words
-from symattn.models.inferring.tiny_models import TOKENS
-from symattn.models.inferring.traced_model import MAX_COLUMNS, ModuleRun, TracedCall, TracedRun
 
 #: Relative difference up to which columns are equal: half of the digits of float64.
 EQUAL = 2.0**-26
@@ -47,11 +46,13 @@ class Pool:
 
     def __init__(self, blocks: list[tuple[str, Floats]]) -> None:
         self.whole = (
-            np.concatenate([a for _, a in blocks], axis=1) if blocks else np.zeros((TOKENS, 0))
+            np.concatenate([a for _, a in blocks], axis=1)
+            if blocks
+            else np.zeros((tiny_models.TOKENS, 0))
         )
         self.sources = [(name, j) for name, a in blocks for j in range(a.shape[1])]
         # A fixed seed: the projection of a column is the same in all pools.
-        self.direction = np.random.default_rng(5).standard_normal(TOKENS)
+        self.direction = np.random.default_rng(5).standard_normal(tiny_models.TOKENS)
         keys = self.direction @ self.whole
         self.order = np.argsort(keys, kind="stable")
         self.keys = keys[self.order]
@@ -66,7 +67,7 @@ class Pool:
             return None
         # Equal columns have projections within this distance.
         key = float(self.direction @ column)
-        reach = TOKENS * EQUAL * size * 4
+        reach = tiny_models.TOKENS * EQUAL * size * 4
         low, high = np.searchsorted(self.keys, [key - reach, key + reach])
         equal = [
             i
@@ -130,9 +131,9 @@ class ColumnOrigin:
 class ColumnSources:
     """The outputs of modules from which columns of a call may come: those within its own module first."""
 
-    def __init__(self, run: TracedRun, call: TracedCall) -> None:
+    def __init__(self, run: traced_model.TracedRun, call: traced_model.TracedCall) -> None:
         self.own = call.name + "."
-        self.runs: dict[str, ModuleRun] = {}
+        self.runs: dict[str, traced_model.ModuleRun] = {}
         leaves = {
             # Modules may run several times; the turn of the call counts.
             name: runs[min(call.turn, len(runs) - 1)]
@@ -144,14 +145,14 @@ class ColumnSources:
         others = {
             n: one
             for n, one in leaves.items()
-            if n not in within and one.gave.shape[1] <= MAX_COLUMNS
+            if n not in within and one.gave.shape[1] <= traced_model.MAX_COLUMNS
         }
         self.runs = {**within, **others}
         outputs = [(name, one.gave) for name, one in self.runs.items()]
         self.pool = Pool(outputs)
         self._pairs: dict[int, Pool] = {}
 
-    def _is_module_small(self, name: str, runs: list[ModuleRun]) -> bool:
+    def _is_module_small(self, name: str, runs: list[traced_model.ModuleRun]) -> bool:
         """Return whether a module is a leaf, or within the caller and made of few."""
         children = len(list(runs[0].module.children()))
         return not children or (name.startswith(self.own) and children < 3)
@@ -203,7 +204,7 @@ class ColumnSources:
         What is done to the output before is added to ``forms``: it has no field in ``Attention``.
         """
         heads = out.shape[0]
-        flat = out.swapaxes(0, 1).reshape(TOKENS, -1)
+        flat = out.swapaxes(0, 1).reshape(tiny_models.TOKENS, -1)
         inner = {name: one for name, one in self.runs.items() if name.startswith(self.own)}
         around = self.own[:-1].rpartition(".")[0]
         near = {name: one for name, one in self.runs.items() if name.startswith(around + ".")}
@@ -229,7 +230,7 @@ class ColumnSources:
             if gate := self._recognise_gate_function(ratio, around):
                 each = (
                     "head"
-                    if np.ptp(ratio.reshape(TOKENS, heads, -1), axis=2).max() <= EQUAL
+                    if np.ptp(ratio.reshape(tiny_models.TOKENS, heads, -1), axis=2).max() <= EQUAL
                     else "column"
                 )
                 forms.append(f"output gate: {gate} of each {each}")
@@ -241,7 +242,7 @@ class ColumnSources:
         outputs = ((name, one.gave) for name, one in self.runs.items())
         # The gate's module stands near the attention.
         near = [(name, gave) for name, gave in outputs if name.startswith(around)]
-        near = [(name, gave) for name, gave in near if gave.shape[1] <= MAX_COLUMNS]
+        near = [(name, gave) for name, gave in near if gave.shape[1] <= traced_model.MAX_COLUMNS]
         for gate, function in GATES.items():
             # Functions of large outputs may overflow.
             with np.errstate(all="ignore"):
@@ -360,7 +361,7 @@ class ColumnSources:
                 # One factor, one length as after a norm, or few factors as by position.
                 one = np.ptp(ratio) <= EQUAL * ratio[0]
                 unit = np.ptp(size) <= 1e-4 * size[0]
-                few = len(set(np.round(ratio, 9))) <= TOKENS // 2
+                few = len(set(np.round(ratio, 9))) <= tiny_models.TOKENS // 2
                 if not (one or unit or few):
                     continue
                 try:
@@ -407,15 +408,15 @@ def is_norm(module: Module) -> bool:
     return "norm" in type(module).__name__.lower()
 
 
-def norm_of(one: ModuleRun, d: int) -> tuple[str, int, float, str]:
+def norm_of(one: traced_model.ModuleRun, d: int) -> tuple[str, int, float, str]:
     """Return the kind of a norm (rms, layer, unknown), over how many columns it is, its ε and its gains in words.
 
     All are read off what it received and gave.
     """
     weight = getattr(one.module, "weight", None)
     size = int(weight.shape[-1]) if weight is not None else d
-    x = one.given.reshape(TOKENS, -1, size)
-    gave = one.gave.reshape(TOKENS, -1, size)
+    x = one.given.reshape(tiny_models.TOKENS, -1, size)
+    gave = one.gave.reshape(tiny_models.TOKENS, -1, size)
     bias = getattr(one.module, "bias", None)
     gave = gave if bias is None else gave - numbers(bias)
     own = [getattr(one.module, name, None) for name in ("variance_epsilon", "eps", "epsilon")]

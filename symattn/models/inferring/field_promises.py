@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import log
 from typing import Any
 
-from symattn.models.inferring.inferred_call import CallFacts
+from symattn.models.inferring import inferred_call
 
 _KINDS = ("layer_types", "layers_block_type", "block_types")
 _CLOSE = 2.0**-26
@@ -139,7 +139,7 @@ def _promised_rotation(fields: LayerFields, d: int, latent: bool) -> dict[str, A
     return {"rotated": width, "base": float(base), "rope_type": rope.get("rope_type", "default")}
 
 
-def disagreements(promises: dict[str, Any], facts: CallFacts) -> list[str]:
+def disagreements(promises: dict[str, Any], facts: inferred_call.CallFacts) -> list[str]:
     """Return where the fields and the run differ, in words."""
     run_numbers = facts.numbers()
     names = ["heads", "kv_heads", "softcap"]

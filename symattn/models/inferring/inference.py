@@ -10,22 +10,14 @@ from symattn.attention.spec import Attention
 from symattn.document.errors import InputError, MissingExtra
 from symattn.document.evidence import Verdict
 from symattn.document.model import Block, Document, Note, Table, WithVerdict, headers
+from symattn.models.auditing import patches
 from symattn.models.auditing.dependence.mixing import MixingPart, sees_more, within
 from symattn.models.auditing.dependence.probing import probed
 from symattn.models.auditing.mixers.convolution_call import ConvolutionCall
 from symattn.models.auditing.mixers.recurrent_call import RecurrentCall
-from symattn.models.auditing.patches import probing
 from symattn.models.auditing.setting import Module
-from symattn.models.inferring.column_sources import EQUAL
+from symattn.models.inferring import column_sources, inferred_call, tiny_models, traced_model
 from symattn.models.inferring.field_promises import disagreements, said
-from symattn.models.inferring.inferred_call import (
-    CHANGED_RATES,
-    CLOSE_BASE,
-    EXPLAINED,
-    FACTOR_OF_POSITION,
-    CallFacts,
-    facts_of,
-)
 from symattn.models.inferring.mixer_sources import chain_of_mixer
 from symattn.models.inferring.place_temperatures import settle_temperature
 from symattn.models.inferring.promised_numbers import (
@@ -35,13 +27,6 @@ from symattn.models.inferring.promised_numbers import (
     layer_of,
 )
 from symattn.models.inferring.scaled_rotations import settle_scaled_rotation
-from symattn.models.inferring.tiny_models import (
-    default_configuration,
-    text_part,
-    tiny_of,
-    tokens,
-)
-from symattn.models.inferring.traced_model import TracedCall, TracedMixer, TracedRun, traced
 from symattn.verification.definitions.linear import LinearAttention
 
 #: A position from which forms show that are invisible near the start.
@@ -64,8 +49,8 @@ class InferredPart:
     name: str
     kind: str
     sees: str
-    facts: CallFacts | None = None
-    mixers: list[TracedMixer] = field(default_factory=list)
+    facts: inferred_call.CallFacts | None = None
+    mixers: list[traced_model.TracedMixer] = field(default_factory=list)
     sources: dict[str, str] = field(default_factory=dict)
     reach: int | None = None
     differs: list[str] = field(default_factory=list)
@@ -128,7 +113,7 @@ class InferredPart:
         for one in self.mixers:
             if one.call is None or one.reason:
                 result.append(one.reason)
-            elif not one.error <= EXPLAINED:
+            elif not one.error <= inferred_call.EXPLAINED:
                 result.append(f"the output of a {one.call.kind}, which differs by {one.error:.1g}")
         if self.mixers and self.facts is None and not self._recurrences:
             calls = [one.call for one in self.mixers if isinstance(one.call, ConvolutionCall)]
@@ -227,15 +212,15 @@ def infer(model_type: str) -> Inference:
     and for one whose tiny model does not run, ``MissingExtra`` without Transformers.
     """
     require_transformers()
-    return infer_configuration(default_configuration(model_type), model_type)
+    return infer_configuration(tiny_models.default_configuration(model_type), model_type)
 
 
 def infer_configuration(config: Any, model_type: str = "") -> Inference:
     """Return the attention that models of this configuration have, as ``infer`` does; it is of a language model."""
     version = require_transformers()
-    model = tiny_of(config)
+    model = tiny_models.tiny_of(config)
     parts = parts_of(model)
-    own = text_part(model.config).to_dict()
+    own = tiny_models.text_part(model.config).to_dict()
     numbers = OTHER_NUMBERS.items()
     changed = {name: x for name, x in numbers if own.get(name) is not None}
     if own.get("kv_lora_rank"):
@@ -245,7 +230,7 @@ def infer_configuration(config: Any, model_type: str = "") -> Inference:
             if name not in ("head_dim", "num_key_value_heads")
         }
     try:
-        other = {part.name: part for part in parts_of(tiny_of(config, **changed))}
+        other = {part.name: part for part in parts_of(tiny_models.tiny_of(config, **changed))}
     # Without a second model, no expression is confirmed.
     except InputError:
         other = {}
@@ -270,21 +255,21 @@ def _find_innermost_part(name: str, parts: Sequence[str]) -> str | None:
     return max((part for part in parts if within(name, part)), key=len, default=None)
 
 
-def _trace_far_positions(model: Module, start: int = FAR) -> TracedRun:
+def _trace_far_positions(model: Module, start: int = FAR) -> traced_model.TracedRun:
     """Run a tiny model far from the start; the run is empty where a model has no such positions."""
     try:
-        return traced(model, start)
+        return traced_model.traced(model, start)
     # Tables of learned positions end before, and the code of a model may raise anything.
     except Exception:
-        return TracedRun()
+        return traced_model.TracedRun()
 
 
 @dataclass
 class _FarCalls:
     """A run far from the start, and the first call of each module in it."""
 
-    run: TracedRun
-    calls: dict[str, TracedCall]
+    run: traced_model.TracedRun
+    calls: dict[str, traced_model.TracedCall]
 
     @classmethod
     def of(cls, model: Module, start: int) -> _FarCalls:
@@ -292,31 +277,37 @@ class _FarCalls:
         run = _trace_far_positions(model, start)
         return cls(run, {call.name: call for call in reversed(run.calls)})
 
-    def facts(self, name: str) -> CallFacts | None:
+    def facts(self, name: str) -> inferred_call.CallFacts | None:
         """Return the facts of a module's call; None if there was none."""
-        return facts_of(self.run, self.calls[name]) if name in self.calls else None
+        return inferred_call.facts_of(self.run, self.calls[name]) if name in self.calls else None
 
 
-def _add_far_forms(facts: CallFacts, far: CallFacts) -> None:
+def _add_far_forms(facts: inferred_call.CallFacts, far: inferred_call.CallFacts) -> None:
     """Add forms that only far positions show, such as a factor that grows with the position."""
-    if abs(far.scale - facts.scale) > EQUAL * abs(facts.scale):
-        facts.missing.append(FACTOR_OF_POSITION)
+    if abs(far.scale - facts.scale) > column_sources.EQUAL * abs(facts.scale):
+        facts.missing.append(inferred_call.FACTOR_OF_POSITION)
     # Rates of a dynamic scaling are powers of another base beyond the trained length.
-    if facts.base and far.base and abs(far.base - facts.base) > CLOSE_BASE * facts.base:
-        facts.missing.append(CHANGED_RATES)
+    if (
+        facts.base
+        and far.base
+        and abs(far.base - facts.base) > inferred_call.CLOSE_BASE * facts.base
+    ):
+        facts.missing.append(inferred_call.CHANGED_RATES)
     facts.missing += [form for form in far.missing if form not in facts.missing]
     facts.unknown += [words for words in far.unknown if words not in facts.unknown]
 
 
 def parts_of(model: Module) -> list[InferredPart]:
     """Return the parts of a tiny model that mix tokens, and what was read off their calls."""
-    run, config = traced(model), text_part(model.config)
+    run, config = traced_model.traced(model), tiny_models.text_part(model.config)
     # Reversed, so that the first call of each module stays.
     first_calls = {call.name: call for call in reversed(run.calls)}
     far = _FarCalls.of(model, FAR)
     names = {module: name for name, module in model.named_modules()}
-    with probing():
-        dependence = probed(model, (), {"input_ids": tokens()}, names, set(first_calls), None)
+    with patches.probing():
+        dependence = probed(
+            model, (), {"input_ids": tiny_models.tokens()}, names, set(first_calls), None
+        )
     mixing: Sequence[MixingPart] = dependence.parts if dependence is not None else []
     parts = {
         part.name: InferredPart(
@@ -335,11 +326,11 @@ def parts_of(model: Module) -> list[InferredPart]:
         part = parts.setdefault(
             name, InferredPart(layer_of(name), name, kind, "keys of another part")
         )
-        part.facts = facts_of(run, call)
+        part.facts = inferred_call.facts_of(run, call)
         of_far = far.facts(name)
         if of_far is not None:
             _add_far_forms(part.facts, of_far)
-        if FACTOR_OF_POSITION in part.facts.missing:
+        if inferred_call.FACTOR_OF_POSITION in part.facts.missing:
             farther = farther or _FarCalls.of(model, FARTHER)
             runs = [(0, part.facts), (FAR, of_far), (FARTHER, farther.facts(name))]
             known = [(first, facts) for first, facts in runs if facts is not None]

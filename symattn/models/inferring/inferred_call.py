@@ -12,16 +12,9 @@ import numpy as np
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.spec import Attention
 from symattn.attention.temperatures import Temperature
-from symattn.models.auditing.call_judge import output
+from symattn.models.auditing import call_judge
 from symattn.models.auditing.setting import CallSetting, Floats, Mask
-from symattn.models.inferring.column_sources import (
-    EQUAL,
-    ColumnOrigin,
-    ColumnSources,
-    UnknownOrigin,
-)
-from symattn.models.inferring.tiny_models import TOKENS
-from symattn.models.inferring.traced_model import TracedCall, TracedRun
+from symattn.models.inferring import column_sources, tiny_models, traced_model
 
 #: Largest error of a call in float64 that its specification explains, as a fraction of its largest output.
 EXPLAINED = 2.0**-38
@@ -162,11 +155,11 @@ def _strip_computation_rounding(x: float) -> int | float:
 
 def mask_form(seen: Mask) -> tuple[bool, Window]:
     """Return whether a mask (n, n) is causal, and its window: an int, (left, right), blocks, None or ``chosen``."""
-    places = np.arange(TOKENS)
+    places = np.arange(tiny_models.TOKENS)
     behind = places[:, None] - places[None]
     causal = not seen[behind < 0].any()
     # A causal mask cannot see ahead, and only the past counts.
-    past = behind >= 0 if causal else np.ones((TOKENS, TOKENS), bool)
+    past = behind >= 0 if causal else np.ones((tiny_models.TOKENS, tiny_models.TOKENS), bool)
     if (seen == past).all():
         return causal, None
     # The farthest key that is seen gives the width.
@@ -174,7 +167,7 @@ def mask_form(seen: Mask) -> tuple[bool, Window]:
     if (seen == past & (np.abs(behind) < width)).all():
         return causal, width if causal else (width - 1, width - 1)
     # Else blocks of any size, or a mask of another kind.
-    for size in range(2, TOKENS):
+    for size in range(2, tiny_models.TOKENS):
         block = places // size
         in_block = block[:, None] == block[None]
         if (seen == past & in_block).all():
@@ -182,7 +175,7 @@ def mask_form(seen: Mask) -> tuple[bool, Window]:
     return causal, "chosen"
 
 
-def facts_of(run: TracedRun, call: TracedCall) -> CallFacts:
+def facts_of(run: traced_model.TracedRun, call: traced_model.TracedCall) -> CallFacts:
     """Return what a call computes, from the projections of its module to its output."""
     facts = CallFacts(call.name)
     if call.setting is None or call.out is None:
@@ -201,15 +194,15 @@ def facts_of(run: TracedRun, call: TracedCall) -> CallFacts:
         setting.sink is not None,
     )
     _explain_output(facts, setting, call.out)
-    if setting.k.shape[2] != TOKENS:
+    if setting.k.shape[2] != tiny_models.TOKENS:
         facts.missing.append("keys that are no tokens")
         return facts
     _explain_mask(facts, setting)
-    sources = ColumnSources(run, call)
+    sources = column_sources.ColumnSources(run, call)
     for role, array in (("q", setting.q), ("k", setting.k), ("v", setting.v)):
         try:
             origins = [sources.origin(head) for head in array[0]]
-        except UnknownOrigin:
+        except column_sources.UnknownOrigin:
             facts.unknown.append(f"where {_ROLES[role]} come from")
             continue
         _note_origin(facts, role, origins[0])
@@ -227,7 +220,7 @@ def facts_of(run: TracedRun, call: TracedCall) -> CallFacts:
 
 def _explain_output(facts: CallFacts, setting: CallSetting, out: Floats) -> None:
     try:
-        wanted = output(setting)[0]
+        wanted = call_judge.output(setting)[0]
     except Exception:
         facts.unknown.append("the output of the call")
         return
@@ -241,7 +234,11 @@ def _explain_output(facts: CallFacts, setting: CallSetting, out: Floats) -> None
 
 
 def _explain_mask(facts: CallFacts, setting: CallSetting) -> None:
-    allowed = np.ones((1, 1, TOKENS, TOKENS), bool) if setting.allowed is None else setting.allowed
+    allowed = (
+        np.ones((1, 1, tiny_models.TOKENS, tiny_models.TOKENS), bool)
+        if setting.allowed is None
+        else setting.allowed
+    )
     facts.causal, facts.window = mask_form(np.asarray(allowed[0, 0]))
     if facts.window == "chosen":
         facts.missing.append("keys are chosen")
@@ -251,7 +248,7 @@ def _explain_mask(facts: CallFacts, setting: CallSetting) -> None:
     facts.bias = setting.bias is not None
 
 
-def _note_origin(facts: CallFacts, role: str, origin: ColumnOrigin) -> None:
+def _note_origin(facts: CallFacts, role: str, origin: column_sources.ColumnOrigin) -> None:
     facts.chain[role] = " ← ".join(origin.steps)
     words = _ROLES[role]
     facts.missing += [f"{words}: {form}" for form in origin.special]
@@ -280,15 +277,17 @@ def _note_origin(facts: CallFacts, role: str, origin: ColumnOrigin) -> None:
     facts.rotation = origin.turn or facts.rotation
 
 
-def _factor_in_words(origin: ColumnOrigin) -> str:
+def _factor_in_words(origin: column_sources.ColumnOrigin) -> str:
     return f"times {origin.factor:.6g}"
 
 
-def _note_heads(facts: CallFacts, role: str, origins: Sequence[ColumnOrigin], width: int) -> None:
+def _note_heads(
+    facts: CallFacts, role: str, origins: Sequence[column_sources.ColumnOrigin], width: int
+) -> None:
     """Note where heads are projected, if not side by side from the first column on, and heads that differ."""
     factors = np.array([one.factor for one in origins])
     kinds = {tuple(step for step in one.steps if step != _factor_in_words(one)) for one in origins}
-    if len(kinds) > 1 or np.ptp(factors) > EQUAL * abs(factors[0]):
+    if len(kinds) > 1 or np.ptp(factors) > column_sources.EQUAL * abs(factors[0]):
         facts.missing.append(f"heads of {_ROLES[role]} that differ in their steps")
         return
     places = [one.first for one in origins]

@@ -16,14 +16,8 @@ import numpy as np
 from symattn.models.auditing.mixers.convolution_call import ConvolutionCall
 from symattn.models.auditing.mixers.recurrent_call import RecurrentCall
 from symattn.models.auditing.setting import Floats, Module, numbers
+from symattn.models.inferring import column_sources, traced_model
 from symattn.models.inferring.column_order import order_in_words, without_repeated_heads
-from symattn.models.inferring.column_sources import EQUAL, GATES, Pool, is_norm
-from symattn.models.inferring.traced_model import (
-    CONVOLUTION,
-    MAX_COLUMNS,
-    TracedMixer,
-    TracedRun,
-)
 
 # Parameters with more numbers are matrices, and no offsets.
 _MAX_OFFSETS = 4096
@@ -51,7 +45,7 @@ class _ScaledColumns:
 
     def find(self, wanted: Floats) -> _FoundColumns | None:
         """Return where columns (n, d) are found, up to a factor of each; None if one is not."""
-        pool = Pool([("", _divide_by_first_token(self.columns))])
+        pool = column_sources.Pool([("", _divide_by_first_token(self.columns))])
         sources = pool.find(_divide_by_first_token(wanted))
         places = [source[1] for source in sources if source is not None]
         if len(places) < len(sources):
@@ -76,7 +70,7 @@ class _FoundColumns:
     factors: Floats
 
 
-def chain_of_mixer(run: TracedRun, mixer: TracedMixer) -> dict[str, str]:
+def chain_of_mixer(run: traced_model.TracedRun, mixer: traced_model.TracedMixer) -> dict[str, str]:
     """Return in words where the arguments of a recurrence come from, by role; {} for a convolution."""
     call = mixer.call
     if call is None:
@@ -108,12 +102,12 @@ def _by_tokens(array: Floats) -> Floats:
 class _MixerSources:
     """The outputs and parameters of the modules in and around the module of a recurrence."""
 
-    def __init__(self, run: TracedRun, mixer: TracedMixer) -> None:
+    def __init__(self, run: traced_model.TracedRun, mixer: traced_model.TracedMixer) -> None:
         self.own, self.module = mixer.name + ".", mixer.module
         self.outputs = {
             name.removeprefix(self.own): runs[0].gave
             for name, runs in run.runs.items()
-            if name.startswith(self.own) and runs[0].gave.shape[1] <= MAX_COLUMNS
+            if name.startswith(self.own) and runs[0].gave.shape[1] <= traced_model.MAX_COLUMNS
         }
         self.inputs = {name.removeprefix(self.own): runs[0] for name, runs in run.runs.items()}
         self.receivers = {
@@ -131,7 +125,7 @@ class _MixerSources:
 
         Columns of heads so wide may be repeated, as keys of a group are.
         """
-        found = Pool(list(self.outputs.items())).find(wanted)
+        found = column_sources.Pool(list(self.outputs.items())).find(wanted)
         names = list(dict.fromkeys(source[0] for source in found if source is not None))
         if len(names) != 1 or None in found:
             return "?"
@@ -144,8 +138,10 @@ class _MixerSources:
         """Return the modules whose outputs a module received for its own ``columns``, and where they stand there."""
         one = self.inputs[name]
         # A convolution works on each column alone, other modules on all together.
-        alone = name.endswith(CONVOLUTION) and one.given.shape == one.gave.shape
-        found = Pool(list(self.outputs.items())).find(one.given[:, columns] if alone else one.given)
+        alone = name.endswith(traced_model.CONVOLUTION) and one.given.shape == one.gave.shape
+        found = column_sources.Pool(list(self.outputs.items())).find(
+            one.given[:, columns] if alone else one.given
+        )
         places: dict[str, list[tuple[int, int]]] = {}
         for number, source in enumerate(found):
             if source is not None:
@@ -216,7 +212,7 @@ class _MixerSources:
     def _yield_blocks(self, width: int) -> Iterator[tuple[str, Floats, int]]:
         """Yield blocks of as many columns, each where another block of this width could end."""
         for name, gave in self.outputs.items():
-            if name.endswith(CONVOLUTION):
+            if name.endswith(traced_model.CONVOLUTION):
                 continue
             for first in range(0, gave.shape[1] - width + 1, width):
                 yield name, gave[:, first : first + width], first
@@ -230,7 +226,7 @@ class _MixerSources:
         receivers = {
             name: one.given
             for name, one in self.receivers.items()
-            if one.given.shape == out.shape and not is_norm(one.module)
+            if one.given.shape == out.shape and not column_sources.is_norm(one.module)
         }
         for name, given in receivers.items():
             steps = self._find_steps(given, out, width)
@@ -247,7 +243,7 @@ class _MixerSources:
             if gate is not None:
                 return [*gate, *step]
         for name, block, first in self._yield_blocks(out.shape[1]):
-            for gate_name, function in GATES.items():
+            for gate_name, function in column_sources.GATES.items():
                 with np.errstate(all="ignore"):
                     gated = out * function(block)
                 for step, normed in self._yield_norms(gated, width):
@@ -259,7 +255,7 @@ class _MixerSources:
     def _yield_norms(self, x: Floats, width: int) -> Iterator[tuple[list[str], Floats]]:
         """Yield an array of heads so wide, and it after each RMS norm, with the words of the norm."""
         yield [], x
-        norms = [one for one in self.module.modules() if is_norm(one)]
+        norms = [one for one in self.module.modules() if column_sources.is_norm(one)]
         names = ("variance_epsilon", "eps", "epsilon")
         own = [getattr(one, name, None) for one in norms for name in names]
         sizes = [getattr(one, "group_size", None) for one in norms]
@@ -282,10 +278,10 @@ class _MixerSources:
         """Return what x is multiplied by: numbers of its columns, and a gate; None if it is none that is known."""
         with np.errstate(all="ignore"):
             factor = np.nan_to_num(given / x)
-        if np.ptp(factor, axis=0).max() <= EQUAL * np.abs(factor).max():
+        if np.ptp(factor, axis=0).max() <= column_sources.EQUAL * np.abs(factor).max():
             return self._describe_gains(factor[0])
         for name, gave in self.outputs.items() if with_gate else ():
-            for gate, function in GATES.items():
+            for gate, function in column_sources.GATES.items():
                 with np.errstate(all="ignore"):
                     candidate = _ScaledColumns(np.nan_to_num(function(gave)), gate, name)
                 found = candidate.find(factor)
@@ -309,7 +305,7 @@ class _MixerSources:
 
     def _describe_factors(self, factors: Floats, width: int = 1) -> str:
         """Return what multiplies each column, in words."""
-        if np.ptp(factors) <= EQUAL * abs(factors[0]):
+        if np.ptp(factors) <= column_sources.EQUAL * abs(factors[0]):
             near = float(f"{factors[0]:.6g}")
             return "" if near == 1 else f"{near:g} "
         for name, values in self.parameters.items():
@@ -317,7 +313,7 @@ class _MixerSources:
                 powers = -np.exp(values)
             distances = np.abs(factors[:, None] - powers)
             nearest = distances.argmin(axis=1)
-            if (distances.min(axis=1) <= EQUAL * np.abs(factors)).all():
+            if (distances.min(axis=1) <= column_sources.EQUAL * np.abs(factors)).all():
                 # A head that has one number for all its columns repeats it.
                 numbers = without_repeated_heads([int(i) for i in nearest], 1)
                 return f"−exp({name}{_describe_places(numbers, width)}) "
@@ -346,7 +342,7 @@ def _from_column(first: int) -> str:
 
 
 def _are_equal(a: Floats, b: Floats) -> bool:
-    return bool(np.abs(a - b).max() <= EQUAL * np.abs(b).max())
+    return bool(np.abs(a - b).max() <= column_sources.EQUAL * np.abs(b).max())
 
 
 def _divide_by_first_token(columns: Floats) -> Floats:

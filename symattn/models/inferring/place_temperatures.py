@@ -10,17 +10,15 @@ import numpy as np
 
 from symattn.attention.temperatures import Temperature, by_place
 from symattn.models.auditing.setting import Floats
-from symattn.models.inferring.column_sources import EQUAL
-from symattn.models.inferring.inferred_call import FACTOR_OF_POSITION, CallFacts
+from symattn.models.inferring import column_sources, inferred_call, tiny_models
 from symattn.models.inferring.promised_numbers import expressions
-from symattn.models.inferring.tiny_models import TOKENS
 
 #: Places of the first token: Ministral 3 counts from 0, Llama 4 from 1.
 _STARTS = (0, 1)
 
 
 def settle_temperature(
-    facts: CallFacts, runs: Sequence[tuple[int, CallFacts]], config: Any
+    facts: inferred_call.CallFacts, runs: Sequence[tuple[int, inferred_call.CallFacts]], config: Any
 ) -> None:
     """Give a call's facts the temperature whose numbers are fields, and that all runs show.
 
@@ -33,29 +31,31 @@ def settle_temperature(
     for temperature in _yield_temperatures(config, facts.d_k):
         known = np.concatenate([_temperatures_from(temperature, first) for first in places])
         scales = factors / known
-        if np.ptp(scales) > EQUAL * abs(scales[0]):
+        if np.ptp(scales) > column_sources.EQUAL * abs(scales[0]):
             continue
         facts.temperature, facts.scale = temperature, float(scales[0])
-        facts.missing = [form for form in facts.missing if form != FACTOR_OF_POSITION]
+        facts.missing = [form for form in facts.missing if form != inferred_call.FACTOR_OF_POSITION]
         return
 
 
-def _has_same_factors(one: CallFacts, other: CallFacts) -> bool:
+def _has_same_factors(one: inferred_call.CallFacts, other: inferred_call.CallFacts) -> bool:
     if one.factors is None or other.factors is None:
         return False
-    return bool(np.abs(one.factors - other.factors).max() <= EQUAL)
+    return bool(np.abs(one.factors - other.factors).max() <= column_sources.EQUAL)
 
 
-def _read_factors(facts: CallFacts) -> Floats:
+def _read_factors(facts: inferred_call.CallFacts) -> Floats:
     """Return the factor of the scores of each token: the scale, times what else multiplies its query."""
-    by_token = np.ones(TOKENS) if facts.factors is None else facts.factors
+    by_token = np.ones(tiny_models.TOKENS) if facts.factors is None else facts.factors
     return np.asarray(facts.scale * by_token)
 
 
 def _temperatures_from(temperature: Temperature, first: int) -> Floats:
     """Return the temperatures of a run whose first token has this place."""
     later = temperature._replace(start=temperature.start + first)
-    return np.asarray(by_place(np.zeros((TOKENS, TOKENS)), later), dtype=float)
+    return np.asarray(
+        by_place(np.zeros((tiny_models.TOKENS, tiny_models.TOKENS)), later), dtype=float
+    )
 
 
 def _yield_temperatures(config: Any, d_k: int) -> Iterator[Temperature]:

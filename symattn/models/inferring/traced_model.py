@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from symattn.models.auditing import patches
 from symattn.models.auditing.begun import defect
+from symattn.models.auditing.dependence import token_rows
 from symattn.models.auditing.dependence.in_float64 import lifted
-from symattn.models.auditing.dependence.token_rows import first
 from symattn.models.auditing.mixers.convolution_call import ConvolutionCall
 from symattn.models.auditing.mixers.mixer_judge import (
     MixerReader,
@@ -18,7 +19,6 @@ from symattn.models.auditing.mixers.mixer_judge import (
     read_mixer,
 )
 from symattn.models.auditing.mixers.reading import MixerCall
-from symattn.models.auditing.patches import doing, leave, watch
 from symattn.models.auditing.received import (
     Received,
     UnreadCall,
@@ -35,7 +35,7 @@ from symattn.models.auditing.setting import (
     Tensor,
     numbers,
 )
-from symattn.models.inferring.tiny_models import TOKENS, tokens
+from symattn.models.inferring import tiny_models
 
 #: The name under which the output of a short convolution is known, within the module that calls it.
 CONVOLUTION = "convolution"
@@ -93,11 +93,15 @@ class TracedRun:
 
 def columns(x: Any) -> Floats | None:
     """Return an array of one item as (tokens, columns); None if it has no axis of tokens."""
-    if not hasattr(x, "is_floating_point") or not x.is_floating_point() or TOKENS not in x.shape:
+    if (
+        not hasattr(x, "is_floating_point")
+        or not x.is_floating_point()
+        or tiny_models.TOKENS not in x.shape
+    ):
         return None
-    axis_of_tokens = list(x.shape).index(TOKENS)
+    axis_of_tokens = list(x.shape).index(tiny_models.TOKENS)
     tokens_first = np.moveaxis(numbers(x), axis_of_tokens, 0)
-    return tokens_first.reshape(TOKENS, -1)
+    return tokens_first.reshape(tiny_models.TOKENS, -1)
 
 
 class _Recorder:
@@ -115,7 +119,7 @@ class _Recorder:
         self._record_traced_call(
             module,
             lambda: of_transformers(function, name, args, kwargs),
-            first(out),
+            token_rows.first(out),
             heads_last=True,
         )
         return out
@@ -138,12 +142,12 @@ class _Recorder:
         # Read before it runs, since it may change its arguments.
         call = read_mixer(reader, args, kwargs)
         out = function(*args, **kwargs)
-        inner = next((m for m in reversed(doing.modules) if m in self.names), None)
+        inner = next((m for m in reversed(patches.doing.modules) if m in self.names), None)
         record = TracedMixer(self.names.get(inner, "–"), inner)
         if isinstance(call, str):
             record.reason = call
         else:
-            record.call, record.out = call, columns(first(out))
+            record.call, record.out = call, columns(token_rows.first(out))
             try:
                 record.error = measure_relative_error(call, out)
             except UnreadCall as reason:
@@ -163,7 +167,7 @@ class _Recorder:
         if not isinstance(record.call, ConvolutionCall):
             return
         received = next((c for c in map(columns, (*args, *kwargs.values())) if c is not None), None)
-        result = columns(first(out))
+        result = columns(token_rows.first(out))
         if received is not None and result is not None:
             name = f"{record.name}.{CONVOLUTION}"
             run = ModuleRun(torch.nn.Identity(), received, result)
@@ -179,16 +183,16 @@ class _Recorder:
         self, module: Module, read: Callable[[], Received], out: Tensor, heads_last: bool
     ) -> None:
         # The innermost module with a name called attention.
-        inner = next((m for m in reversed(doing.modules) if m in self.names), None)
+        inner = next((m for m in reversed(patches.doing.modules) if m in self.names), None)
         module = module if module in self.names else inner
         name = self.names.get(module, "–")
         earlier = sum(call.name == name for call in self.run.calls)
         call = TracedCall(name, module, earlier)
         try:
             received = read()
-            if received.q.shape[-2] != TOKENS:
+            if received.q.shape[-2] != tiny_models.TOKENS:
                 raise UnreadCall("its queries are not those of the tokens")
-            call.setting = setting_of(received, range(TOKENS))
+            call.setting = setting_of(received, range(tiny_models.TOKENS))
             whole = numbers(out)[0]
             call.out = whole.swapaxes(0, 1) if heads_last else whole
         except UnreadCall as reason:
@@ -197,7 +201,7 @@ class _Recorder:
 
     def gave(self, module: Module, args: Args, kwargs: Kwargs, out: Any) -> None:
         """Record what a module received and gave."""
-        result = columns(first(out))
+        result = columns(token_rows.first(out))
         if module not in self.names or result is None:
             return
         # A module without an input of tokens is its own input.
@@ -215,14 +219,16 @@ def traced(model: Module, start: int = 0) -> TracedRun:
 
     recorder: Any = _Recorder({module: name for name, module in model.named_modules()})
     # Positions from ``start`` show what depends on them.
-    places = {"position_ids": torch.arange(start, start + TOKENS)[None]} if start else {}
-    watch(recorder)
+    places = (
+        {"position_ids": torch.arange(start, start + tiny_models.TOKENS)[None]} if start else {}
+    )
+    patches.watch(recorder)
     handle = hooks.register_module_forward_hook(recorder.gave, with_kwargs=True)
     try:
         with torch.no_grad(), lifted():
-            model(tokens(), use_cache=False, **places)
+            model(tiny_models.tokens(), use_cache=False, **places)
     finally:
         handle.remove()
-        leave(recorder)
+        patches.leave(recorder)
     run: TracedRun = recorder.run
     return run

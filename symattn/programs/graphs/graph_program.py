@@ -22,7 +22,7 @@ from symattn.bounds.called_target import Argument, Convention, Inputs, Memory, O
 from symattn.bounds.inputs import Sizes
 from symattn.document.errors import InputError
 from symattn.document.keywords import ROLES, UPSTREAM, plain
-from symattn.programs.graphs.graph_operators import concat, expand
+from symattn.programs.graphs import graph_operators
 from symattn.programs.graphs.running import Graph, GraphArray, Ref, check_operators, run
 from symattn.programs.graphs.values import Context, Joined, Value
 from symattn.programs.names import gain, meaning
@@ -63,7 +63,7 @@ class GraphSlot:
             return Joined(tuple(arrays), self.transposed)
         # A table for the half-split layout repeats its angles, so it is twice as wide.
         twice = self.table and self.given.shape[-1] == 2 * arrays[0].shape[-1]
-        result = concat(c, [*arrays, *arrays], -1) if twice else arrays[0]
+        result = graph_operators.concat(c, [*arrays, *arrays], -1) if twice else arrays[0]
         if self.transposed:
             return c.xp.matrix_transpose(result)
         if self.merged:
@@ -72,7 +72,7 @@ class GraphSlot:
         if (
             self.table and more > 0
         ):  # with heads, the first axes of ``batch`` are those of the batch itself
-            return expand(c, result, (*batch[:more], *result.shape))
+            return graph_operators.expand(c, result, (*batch[:more], *result.shape))
         # A vector broadcasts without further axes.
         return result[(*[None] * more, ...)] if more > 0 and result.ndim > 1 else result
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from symattn.document.errors import InputError
-from symattn.programs.graphs.graph_operators import concat, expand, reshape, where
+from symattn.programs.graphs import graph_operators
 from symattn.programs.graphs.values import Context, Value, is_plain, whole
 
 
@@ -20,8 +20,8 @@ def take_places(c: Context, x: Value, places: Sequence[Value]) -> Value:
         return np.asarray(x)[_known_places(places)]
     # Index the numbers of the elements as NumPy does, then take the elements by a flat index.
     numbered = _numbered_elements(x)[_known_places(places)]
-    elements = reshape(c, x, [-1])[numbered.reshape(-1)]
-    return reshape(c, elements, numbered.shape)
+    elements = graph_operators.reshape(c, x, [-1])[numbered.reshape(-1)]
+    return graph_operators.reshape(c, elements, numbered.shape)
 
 
 def put_places(
@@ -36,14 +36,14 @@ def put_places(
     if np.unique(written).size != written.size:
         raise InputError("an assignment of several values to one place is not read")
     if np.ndim(values) == 0:
-        return where(c, np.isin(numbered, written), values, x)
-    spread = expand(c, c.lifted(values), written.shape)
-    old = reshape(c, c.lifted(x), [-1])
-    both = concat(c, [old, reshape(c, spread, [-1])])
+        return graph_operators.where(c, np.isin(numbered, written), values, x)
+    spread = graph_operators.expand(c, c.lifted(values), written.shape)
+    old = graph_operators.reshape(c, c.lifted(x), [-1])
+    both = graph_operators.concat(c, [old, graph_operators.reshape(c, spread, [-1])])
     # Old elements are numbered first, so a written place takes a number beyond them.
     source = np.arange(numbered.size)
     source[written.reshape(-1)] = numbered.size + np.arange(written.size)
-    return reshape(c, both[source], numbered.shape)
+    return graph_operators.reshape(c, both[source], numbered.shape)
 
 
 def copy_rows(c: Context, x: Value, axis: int, places: Value, rows: Value) -> Value:

@@ -11,7 +11,7 @@ import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.document.errors import Refused
-from symattn.programs.graphs.graph_operators import concat, swap
+from symattn.programs.graphs import graph_operators
 from symattn.programs.graphs.values import Context, Value, whole
 
 
@@ -23,10 +23,10 @@ def solve_triangle(
     a, b = c.lifted(a), c.lifted(b)
     # X A = B is Aᵀ Xᵀ = Bᵀ, and the transpose of an upper triangle is a lower one.
     if not left:
-        matrix = swap(c, a, -2, -1)
-        right_side = swap(c, b, -2, -1)
+        matrix = graph_operators.swap(c, a, -2, -1)
+        right_side = graph_operators.swap(c, b, -2, -1)
         turned = solve_triangle(c, matrix, right_side, upper=not upper, unitriangular=unitriangular)
-        return swap(c, turned, -2, -1)
+        return graph_operators.swap(c, turned, -2, -1)
     n = _order_of_square_matrix(a)
     order = range(n)[::-1] if upper else range(n)
     has_ones = unitriangular or _ones_on_diagonal(c, a)
@@ -43,12 +43,12 @@ def solve(
         return (
             solve(c, a, b[..., None])[..., 0]
             if left
-            else solve(c, swap(c, a, -2, -1), b[..., None])[..., 0]
+            else solve(c, graph_operators.swap(c, a, -2, -1), b[..., None])[..., 0]
         )
     if not left:
-        matrix = swap(c, a, -2, -1)
-        right_side = swap(c, b, -2, -1)
-        return swap(c, solve(c, matrix, right_side), -2, -1)
+        matrix = graph_operators.swap(c, a, -2, -1)
+        right_side = graph_operators.swap(c, b, -2, -1)
+        return graph_operators.swap(c, solve(c, matrix, right_side), -2, -1)
     n, zero = _order_of_square_matrix(a), _known_zeros(a)
     unit = _ones_on_diagonal(c, a)
     # A triangle needs no elimination, and no division if its diagonal is 1.
@@ -118,7 +118,7 @@ def _eliminate_below_pivot(c: Context, a: Array, i: int) -> Value:
     rest = a[..., i + 1 :, i + 1 :] - below * right_of_pivot
     parts = [below, rest] if i == 0 else [a[..., i + 1 :, :i], below, rest]
     rows_above = a[..., : i + 1, :]
-    return concat(c, [rows_above, concat(c, parts, -1)], -2)
+    return graph_operators.concat(c, [rows_above, graph_operators.concat(c, parts, -1)], -2)
 
 
 def _order_of_square_matrix(a: Array) -> int:
@@ -135,11 +135,11 @@ def _solve_by_substitution(
         if rows:
             # Rows are solved from one end, so the known ones are contiguous.
             first, last = min(rows), max(rows) + 1
-            known = concat(c, [rows[j] for j in range(first, last)], -2)
+            known = graph_operators.concat(c, [rows[j] for j in range(first, last)], -2)
             factors = a[..., i : i + 1, first:last]
             row = row - factors @ known
         rows[i] = row if unit else row / a[..., i : i + 1, i : i + 1]
-    return concat(c, [rows[i] for i in range(len(rows))], -2)
+    return graph_operators.concat(c, [rows[i] for i in range(len(rows))], -2)
 
 
 def _known_zeros(a: Value) -> np.ndarray:

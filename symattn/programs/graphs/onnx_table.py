@@ -17,8 +17,8 @@ from symattn.attention.positions.rotary import rotate
 from symattn.attention.projections import merge_heads, split_heads
 from symattn.attention.sizes import same
 from symattn.document.errors import InputError
+from symattn.programs.graphs import graph_operators
 from symattn.programs.graphs import graph_operators as op
-from symattn.programs.graphs.graph_operators import arange, gather, meant_scale, part
 from symattn.programs.graphs.running import Dialect
 from symattn.programs.graphs.values import (
     Context,
@@ -116,7 +116,7 @@ def attention(c: Context, *operands: Value, opset: int, **attributes: Value) -> 
         inputs[role] = np.asarray(x) if role == "nonpad_kv_seqlen" else c.lifted(x)
     if "scale" in attributes and "Q" in inputs:
         heads = attributes.get("q_num_heads", 1)
-        attributes["scale"] = meant_scale(
+        attributes["scale"] = graph_operators.meant_scale(
             inputs["Q"].shape[-1] // max(heads, 1), attributes["scale"]
         )
     attributes |= {
@@ -162,7 +162,9 @@ def multi_head_attention(
         ends = list(accumulate((whole(x.shape[-1], "the columns") for x in tokens), initial=0))
         if tuple(bias.shape) != (ends[-1],):
             raise InputError(f"bias has the shape {tuple(bias.shape)}, expected {(ends[-1],)}")
-        parts = (part(c, c.lifted(bias), 0, start, end) for start, end in pairwise(ends))
+        parts = (
+            graph_operators.part(c, c.lifted(bias), 0, start, end) for start, end in pairwise(ends)
+        )
         tokens = tuple(x + b for x, b in zip(tokens, parts, strict=True))
     past = 0 if past_key is None else length(past_key.shape[-2])
     _check_bias(attention_bias, past + length(tokens[1].shape[-2]))
@@ -205,11 +207,12 @@ def group_query_attention(
         places = (
             position_ids
             if position_ids is not None
-            else arange(c, past, past + length(q.shape[-2]))
+            else graph_operators.arange(c, past, past + length(q.shape[-2]))
         )
         # Tables are shared by all heads, so they have an axis of length 1 for heads.
         cos, sin = (
-            gather(c, c.lifted(table), places)[..., None, :, :] for table in (cos_cache, sin_cache)
+            graph_operators.gather(c, c.lifted(table), places)[..., None, :, :]
+            for table in (cos_cache, sin_cache)
         )
         layout = "interleaved" if rotary_interleaved else "half"
         q, k = (

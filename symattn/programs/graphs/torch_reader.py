@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from symattn.arrays.planes import Planes
-from symattn.arrays.residues.degree import UNKNOWN
+from symattn.arrays.residues import degree
 from symattn.arrays.residues.primes import NoRoot
 from symattn.document.errors import InputError, SymattnError
 from symattn.programs.frameworks import import_torch
@@ -102,7 +102,7 @@ def on_kinds(
             if hasattr(kind, "field") and any(
                 n.operator == _DOCUMENTED for g in graphs.values() for n in g.nodes
             ):
-                kind.field.decisions.chance = UNKNOWN
+                kind.field.decisions.chance = degree.UNKNOWN
                 kind.field.unbounded["torch's own attention is taken as documented"] = None
             return result
 

@@ -11,7 +11,7 @@ from symattn.bounds.called_target import Runner
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.judge import judge
 from symattn.document.errors import InputError
-from symattn.programs.layouts import of_layout
+from symattn.programs import layouts
 from symattn.verification.engine import Session
 
 #: Inputs that are added to the scores, or forbid some.
@@ -35,7 +35,9 @@ def by_definition(runner: Runner, arrays: Sequence[np.ndarray]) -> dict[str, np.
             raise InputError(f"the first axis of their {name} may be one of heads or of items")
     # The call rounds to its format, and the definition must have the same numbers.
     rounded = (Format(how.dtype).rounded(a) if a.dtype.kind == "f" else a for a in arrays)
-    return {name: of_layout(name, a, how.layout) for name, a in zip(names, rounded, strict=True)}
+    return {
+        name: layouts.of_layout(name, a, how.layout) for name, a in zip(names, rounded, strict=True)
+    }
 
 
 def judge_case(session: Session, case: Case) -> CaseResult:

@@ -21,8 +21,8 @@ import numpy as np
 from symattn.arrays.formats import Format
 from symattn.bounds.called_target import Inputs, Memory, Outcome
 from symattn.bounds.case_result import holds, shares
+from symattn.programs import layouts
 from symattn.programs.calls import captured
-from symattn.programs.layouts import from_layout
 from symattn.programs.names import Function
 from symattn.programs.repairing.edited_kernels import within_memory
 from symattn.programs.repairing.edits import Edit, edited_lines, enumerate_edits, origin_of_lines
@@ -342,7 +342,7 @@ class Trials:
         return expected_stores(
             recorded,
             original.last_returned,
-            lambda places: from_layout(places, sample.inputs, layout),
+            lambda places: layouts.from_layout(places, sample.inputs, layout),
             sample.near[0],
             sample.slack * sample.allowed[0],
         )

@@ -12,16 +12,9 @@ from functools import reduce
 from typing import Any
 
 from symattn.document.errors import Refused
+from symattn.proof import checker_rules
 from symattn.proof.checker_reading import Record, in_place, read
-from symattn.proof.checker_rules import FIRST, SECOND, joined, meaning
-from symattn.proof.coq.printing import (
-    CoqReader,
-    auxiliary,
-    typed,
-    typed_arrays,
-    typed_function,
-    typed_functions,
-)
+from symattn.proof.coq import printing
 from symattn.proof.coq.readable import Readable, Stated, reading
 from symattn.proof.coq.terms import Names, Term, term
 from symattn.proof.coq.writing import Lemma, equated, free_of
@@ -53,7 +46,7 @@ class StatePart:
 class Side:
     """The parts of a definition, and a reader that names everything in them."""
 
-    reader: CoqReader
+    reader: printing.CoqReader
     parts: tuple[StatePart, ...]
     numbers: tuple[str, ...]
     own: tuple[int, ...]  # arrays and sorts that are not its parameters
@@ -76,19 +69,21 @@ def _side_of(record: Record, parts: Sequence[Record], starts: Mapping[str, str])
         result.append((places, term(read(part["expression"], sorts), scope, names)))
     words_by_sort = {names.sorts[sort]: word for sort, word in starts.items()}
     # Places are counted from the start of the tile.
-    reader = CoqReader(names, words_by_sort)
+    reader = printing.CoqReader(names, words_by_sort)
     for _, x in result:
         reader.see(x)
     numbers = [n for name in record["numbers"] for n in names.with_name(name)]
     keys = names.arrays.items()
     # States of both tiles are letters of the merge.
-    states = [n for key, n in keys if str(key[0]).startswith((FIRST, SECOND))]
+    states = [
+        n for key, n in keys if str(key[0]).startswith((checker_rules.FIRST, checker_rules.SECOND))
+    ]
     results = tuple(StatePart(reader.scope(places), places, x) for places, x in result)
     arrays = tuple(reader.arrays[n] for n in numbers)
     return Side(reader, results, arrays, (*numbers, *states), split)
 
 
-def _quantify_state_indices(reader: CoqReader, part: StatePart) -> str:
+def _quantify_state_indices(reader: printing.CoqReader, part: StatePart) -> str:
     """Return the quantifier over the indices of a part of a state."""
     bounds = reader.bounds(zip(part.indices, part.sorts, strict=True))
     return f"forall {' '.join(part.indices)}, {bounds}" if part.indices else ""
@@ -102,8 +97,8 @@ def _typed_side_parameters(side: Side) -> str:
     """Return the sizes, arrays and functions of a definition, with their types."""
     return " ".join(
         (
-            *typed_arrays(side.reader, side.sizes, _list_parameter_arrays(side)),
-            *typed_functions(side.reader),
+            *printing.typed_arrays(side.reader, side.sizes, _list_parameter_arrays(side)),
+            *printing.typed_functions(side.reader),
         )
     )
 
@@ -119,7 +114,9 @@ def _positive_sizes(side: Side) -> str:
     return "".join(f" (0 < {n})%nat ->" for n in side.sizes)
 
 
-def _list_named_entries(reader: CoqReader, aside: Iterable[str] = ()) -> dict[Key, NamedEntry]:
+def _list_named_entries(
+    reader: printing.CoqReader, aside: Iterable[str] = ()
+) -> dict[Key, NamedEntry]:
     """Return a reader's names, except for the arrays ``aside`` and names that belong to one of two tiles."""
     sorts = {n: sort for sort, n in reader.names.sorts.items()}
     out: dict[Key, NamedEntry] = {
@@ -130,14 +127,16 @@ def _list_named_entries(reader: CoqReader, aside: Iterable[str] = ()) -> dict[Ke
     for key, n in reader.names.arrays.items():
         if not _of_one(str(key[0])) and key[0] not in aside:
             places = tuple(sorts[s] for s in reader.names.arities[n])
-            out["array", *key[:-1], places] = NamedEntry(reader.arrays[n], typed(reader, n))
+            out["array", *key[:-1], places] = NamedEntry(
+                reader.arrays[n], printing.typed(reader, n)
+            )
     for f, n in reader.names.functions.items():
-        out["function", f] = NamedEntry(reader.functions[n], typed_function(reader, n))
+        out["function", f] = NamedEntry(reader.functions[n], printing.typed_function(reader, n))
     return out
 
 
 def _of_one(word: str) -> bool:
-    return word.startswith((FIRST, SECOND))
+    return word.startswith((checker_rules.FIRST, checker_rules.SECOND))
 
 
 def _entries_beyond_tile(
@@ -169,26 +168,31 @@ def of_fold(name: str, record: Record, regroup: bool) -> Lemma:
     tile = _side_of(record, record["state"], {str(record["sort"]): "start"})
     merge = _side_of(record, record["merge"], {})
     sides = [
-        meaning(record["state"], p, {*record["arrays"], *record["numbers"]}, record["sort"])
-        for p in (FIRST, SECOND)
+        checker_rules.meaning(
+            record["state"], p, {*record["arrays"], *record["numbers"]}, record["sort"]
+        )
+        for p in (checker_rules.FIRST, checker_rules.SECOND)
     ]
     into = {**sides[0], **sides[1]}
     arrays = set(record["arrays"])
     pairs = [
-        (in_place(m["expression"], into), joined(s["expression"], arrays, record["sort"], {}))
+        (
+            in_place(m["expression"], into),
+            checker_rules.joined(s["expression"], arrays, record["sort"], {}),
+        )
         for s, m in zip(record["state"], record["merge"], strict=True)
     ]
-    whole = meaning(record["state"], FIRST, set(), record["sort"])
+    whole = checker_rules.meaning(record["state"], checker_rules.FIRST, set(), record["sort"])
     ends = [
         (in_place(m["expression"], whole), r["expression"])
         for m, r in zip(record["made"], record["result"], strict=True)
     ]
     merged = [
-        _state_plain_equation(auxiliary(name, f"merged_{n}"), s["free"], *pair)
+        _state_plain_equation(printing.auxiliary(name, f"merged_{n}"), s["free"], *pair)
         for n, (s, pair) in _enumerate_record_pairs(record["state"], pairs)
     ]
     result = [
-        _state_plain_equation(auxiliary(name, f"made_{n}"), r["free"], *pair)
+        _state_plain_equation(printing.auxiliary(name, f"made_{n}"), r["free"], *pair)
         for n, (r, pair) in _enumerate_record_pairs(record["result"], ends)
     ]
     # Equations come first, since the step of the fold applies their lemmas.
@@ -243,11 +247,11 @@ def _order_arrays_functions(every: Mapping[Key, NamedEntry]) -> tuple[NamedEntry
     return tuple(every[key] for kind in ("array", "function") for key in every if key[0] == kind)
 
 
-def _of_made(part: Record) -> tuple[CoqReader, Term]:
+def _of_made(part: Record) -> tuple[printing.CoqReader, Term]:
     """Return the end of a state, in letters for its parts, and names for the entries that occur there."""
     names, sorts, scope, _ = free_of(part)
     x = term(read(part["expression"], sorts), scope, names)
-    reader = CoqReader(names)
+    reader = printing.CoqReader(names)
     reader.see(x)
     return reader, x
 
@@ -316,7 +320,9 @@ class _FoldWords:
         """State that each part of the state has its value, for some choice of numbers."""
         reader = side.reader
         own_arrays = reader.arrays.items()
-        numbers = [f"({n} : {typed(reader, k)})" for k, n in own_arrays if n in side.numbers]
+        numbers = [
+            f"({n} : {printing.typed(reader, k)})" for k, n in own_arrays if n in side.numbers
+        ]
         # Numbers such as a maximum are chosen by the tile.
         some = f"exists {' '.join(numbers)},\n  " if numbers else "\n  "
         said = []
@@ -399,7 +405,10 @@ class _FoldWords:
         reader = reading(stated)
         states, x = _of_made(self.record["made"][n])
         indices = reader.scope(stated.free)
-        words = {FIRST + str(p["letter"]): f"state_{p['letter']}" for p in self.record["state"]}
+        words = {
+            checker_rules.FIRST + str(p["letter"]): f"state_{p['letter']}"
+            for p in self.record["state"]
+        }
         keys = states.names.arrays.items()
         # Letters of the state are its components here.
         states.arrays.update({k: words[str(key[0])] for key, k in keys if key[0] in words})
@@ -435,7 +444,7 @@ class _FoldWords:
         return f"{self._auxiliary_fold_name(word)} {_call_with_parameters(side)}".rstrip()
 
     def _auxiliary_fold_name(self, word: str) -> str:
-        return auxiliary(self.name, word)
+        return printing.auxiliary(self.name, word)
 
     def _apply_equation_lemma(self, stated: Stated, first: str, second: str) -> str:
         """Return the lemma of an equation applied to two tiles or, without a second one, to all entries."""
@@ -445,7 +454,11 @@ class _FoldWords:
         whole = self.tile.reader.sizes[self.tile.split]
         sizes = {
             sort: whole,
-            **({FIRST + sort: "size'1", SECOND + sort: "size'2"} if second else {}),
+            **(
+                {checker_rules.FIRST + sort: "size'1", checker_rules.SECOND + sort: "size'2"}
+                if second
+                else {}
+            ),
         }
         own_sorts = stated.names.sorts.items()
         words = [sizes.get(key, reader.sizes[n]) for key, n in own_sorts]
@@ -462,9 +475,13 @@ class _FoldWords:
         self, key: str, sorts: tuple[int, ...], stated: Stated, two: bool, own: str
     ) -> str:
         """Return an array of an equation: a number that a tile chose, or entries of it."""
-        prefix = next((p for p in (FIRST, SECOND) if key.startswith(p)), "")
+        prefix = next(
+            (p for p in (checker_rules.FIRST, checker_rules.SECOND) if key.startswith(p)), ""
+        )
         word = key.removeprefix(prefix)
-        letter = {FIRST: "A", SECOND: "B", "": "C" if two else "A"}[prefix]
+        letter = {checker_rules.FIRST: "A", checker_rules.SECOND: "B", "": "C" if two else "A"}[
+            prefix
+        ]
         if word in self.record["numbers"]:
             (number,) = (self.tile.reader.arrays[n] for n in self.tile.reader.names.with_name(word))
             return f"{letter}'{number}"
@@ -472,7 +489,7 @@ class _FoldWords:
             return own
         names = {n: name for name, n in stated.names.sorts.items()}
         # The second tile starts where the first one ends.
-        start = "start" if prefix == FIRST else "start + size'1"
+        start = "start" if prefix == checker_rules.FIRST else "start + size'1"
         seats = [f"seat'{n}" for n in range(len(sorts))]
         split = prefix + str(self.record["sort"])
         moved = [

@@ -20,15 +20,8 @@ from typing import Any
 
 from symattn.document.errors import Refused
 from symattn.proof.checker_reading import Record, Rejected
-from symattn.proof.coq import writing
+from symattn.proof.coq import printing, writing
 from symattn.proof.coq.folds import of_fold
-from symattn.proof.coq.printing import (
-    CoqReader,
-    auxiliary,
-    identifier,
-    typed_arrays,
-    typed_functions,
-)
 from symattn.proof.coq.readable import (
     Readable,
     Stated,
@@ -84,7 +77,7 @@ def _yield_premise_claims(name: str, record: Record, names: Names) -> Iterator[_
     """Yield the claims of a premise."""
     for n, conclusion in enumerate(record["conclusions"]):
         several = len(record["conclusions"]) > 1
-        own = auxiliary(name, str(n + 1)) if several else name
+        own = printing.auxiliary(name, str(n + 1)) if several else name
         if record["kind"] == "step":
             yield _of_largest(own, record, conclusion, names)
         else:
@@ -102,7 +95,7 @@ def _of_largest(name: str, record: Record, conclusion: Record, names: Names) -> 
         # Premises keep their own names, so that their lemmas can be applied.
         c
         for n, p in enumerate(record["premises"], 1)
-        for c in _yield_premise_claims(auxiliary(name, f"from_{n}"), p, names)
+        for c in _yield_premise_claims(printing.auxiliary(name, f"from_{n}"), p, names)
     ]
     positive = tuple(dict.fromkeys(x for c in premises for x in c.positive))
     _, sorts, scope, free = writing.free_of(conclusion, names)
@@ -159,8 +152,8 @@ def _make_substitution_lemma(name: str, record: Record, regroup: bool) -> writin
     # The replaced letters are no arrays of the statement any more.
     names.arrays = {key: n for key, n in names.arrays.items() if n not in letters}
     stated = Stated(name, names, free, "=", left, right, equals=tuple(equals))
-    first = replace(stated, name=auxiliary(name, "from_1"), right=one, equals=())
-    second = replace(stated, name=auxiliary(name, "from_2"), left=other, equals=())
+    first = replace(stated, name=printing.auxiliary(name, "from_1"), right=one, equals=())
+    second = replace(stated, name=printing.auxiliary(name, "from_2"), left=other, equals=())
     before = [writing.equated(x, regroup) for x in (first, second)]
     reader = reading(stated)
     middle = [reader.text(x, reader.scope(free)) for x in (one, other)]
@@ -199,7 +192,9 @@ def lemmas(
     ]
     many = len(every) + len(signs) + len(others)
     # One lemma has the theorem's name; several are numbered.
-    names = [identifier(theorem) + ("" if many == 1 else f"_{n}") for n in range(1, many + 1)]
+    names = [
+        printing.identifier(theorem) + ("" if many == 1 else f"_{n}") for n in range(1, many + 1)
+    ]
     last = len(every) + len(signs)
     equations = [
         writing.lemma(name, e, c["rules"], c["positive"], regroup)
@@ -242,7 +237,7 @@ def _make_square_lemma(
         if heads != 2 * [("Fun", left.numbers, ["One"])]:
             raise Refused("coq: the sides are not one function of two expressions")
         a, b = (side.below[0].below[0] for side in (left, right))
-        occurring = CoqReader(names)
+        occurring = printing.CoqReader(names)
         for side in (a, b):
             occurring.see(side)
         # Functions that do not occur in the parts are no parameters of their lemma.
@@ -251,7 +246,7 @@ def _make_square_lemma(
         )
         part = replace(
             stated,
-            name=auxiliary(name, "from_1"),
+            name=printing.auxiliary(name, "from_1"),
             names=within,
             left=a,
             right=b,
@@ -263,7 +258,9 @@ def _make_square_lemma(
         # a ≤ b and b ≤ a.
         turned = ((left, right), (right, left))
         parts = [
-            replace(stated, name=auxiliary(name, f"from_{n}"), relation="<=", left=a, right=b)
+            replace(
+                stated, name=printing.auxiliary(name, f"from_{n}"), relation="<=", left=a, right=b
+            )
             for n, (a, b) in enumerate(turned, 1)
         ]
         before = [
@@ -344,10 +341,12 @@ def of_differing(name: str, record: Record) -> Lemma:
     return lemma_of(stated, Readable(statement, proof, _DIFFER))
 
 
-def _state_differing_sides(reader: CoqReader, stated: Stated, places: Sequence[str]) -> str:
-    names = typed_functions(reader)
+def _state_differing_sides(
+    reader: printing.CoqReader, stated: Stated, places: Sequence[str]
+) -> str:
+    names = printing.typed_functions(reader)
     # Functions are universal, arrays and places existential: one example is enough.
-    some = typed_arrays(reader, reader.sizes.values(), reader.arrays)
+    some = printing.typed_arrays(reader, reader.sizes.values(), reader.arrays)
     where = [f"(0 < {own})%nat" for own in reader.sizes.values()] + [
         circle(reader, c, s) for c, s in stated.circles
     ]
@@ -375,7 +374,9 @@ class _Place:
     at: tuple[int, ...]
 
 
-def _prove_differing_sides(reader: CoqReader, result: _Place, sizes: Mapping[int, int]) -> str:
+def _prove_differing_sides(
+    reader: printing.CoqReader, result: _Place, sizes: Mapping[int, int]
+) -> str:
     chosen = [f"{sizes[n]}%nat" for n in reader.sizes]
     for n in reader.arrays:
         seats = "_ " * len(reader.names.arities[n])

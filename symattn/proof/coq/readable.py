@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import chain
 
-from symattn.proof.coq.printing import CoqReader, auxiliary, typed_arrays, typed_functions
+from symattn.proof.coq import printing
 from symattn.proof.coq.steps import free_indices, in_order, is_positive, order_of
 from symattn.proof.coq.terms import Names, Term
 
@@ -154,9 +154,9 @@ def readable(stated: Stated, proof: str = "") -> Readable:
     )
 
 
-def reading(*statements: Stated) -> CoqReader:
+def reading(*statements: Stated) -> printing.CoqReader:
     """Return a reader that names everything in these statements, which share their names."""
-    reader = CoqReader(statements[0].names)
+    reader = printing.CoqReader(statements[0].names)
     for stated in statements:
         premises = (*stated.given, *stated.lawful, *stated.only)
         for side in (*stated.sides, *[x for _, x in premises]):
@@ -164,7 +164,9 @@ def reading(*statements: Stated) -> CoqReader:
     return reader
 
 
-def _yield_hypothesis_sentences(reader: CoqReader, stated: Stated, divides: bool) -> Iterator[str]:
+def _yield_hypothesis_sentences(
+    reader: printing.CoqReader, stated: Stated, divides: bool
+) -> Iterator[str]:
     """Yield the hypotheses, sentence by sentence."""
     if stated.plus:
         yield f"Every entry of {', '.join(reader.arrays[k] for k in stated.plus)} is more than 0"
@@ -187,19 +189,19 @@ def _yield_hypothesis_sentences(reader: CoqReader, stated: Stated, divides: bool
         yield "What is divided by is not 0"
 
 
-def _pair_functions_with_names(reader: CoqReader) -> Iterator[tuple[str, str]]:
+def _pair_functions_with_names(reader: printing.CoqReader) -> Iterator[tuple[str, str]]:
     """Return the functions with their names in Coq."""
     numbered = reader.names.functions.items()
     return ((f, reader.functions[number]) for f, number in numbered)
 
 
-def _quantify_over_arrays(reader: CoqReader) -> str:
-    arrays = typed_arrays(reader, reader.sizes.values(), reader.arrays)
-    groups = [*arrays, *typed_functions(reader)]
+def _quantify_over_arrays(reader: printing.CoqReader) -> str:
+    arrays = printing.typed_arrays(reader, reader.sizes.values(), reader.arrays)
+    groups = [*arrays, *printing.typed_functions(reader)]
     return f"forall {' '.join(groups)}," if groups else ""
 
 
-def _yield_coq_assumptions(reader: CoqReader, stated: Stated) -> Iterator[str]:
+def _yield_coq_assumptions(reader: printing.CoqReader, stated: Stated) -> Iterator[str]:
     """Yield the assumptions: sizes are at least 1, arrays are positive, not negative, cosines and sines, and so on."""
     if reader.sizes:
         # Sizes are at least 1, as in the prover.
@@ -218,7 +220,7 @@ def _yield_coq_assumptions(reader: CoqReader, stated: Stated) -> Iterator[str]:
         yield from (result for result, _ in stated.supposed.of(f, own))
 
 
-def circle(reader: CoqReader, c: int, s: int) -> str:
+def circle(reader: printing.CoqReader, c: int, s: int) -> str:
     """State that two arrays are cosines and sines."""
     over, cosine = _quantified_array_entry(reader, c)
     sine = _quantified_array_entry(reader, s)[1]
@@ -226,7 +228,9 @@ def circle(reader: CoqReader, c: int, s: int) -> str:
     return f"({words})" if over else words
 
 
-def _assume_at_all_places(reader: CoqReader, sorts: Sequence[int], words: str, *terms: Term) -> str:
+def _assume_at_all_places(
+    reader: printing.CoqReader, sorts: Sequence[int], words: str, *terms: Term
+) -> str:
     """Return the assumptions at all places of these sorts."""
     scope = reader.scope(sorts)
     placed = zip(scope, sorts, strict=True)
@@ -236,7 +240,7 @@ def _assume_at_all_places(reader: CoqReader, sorts: Sequence[int], words: str, *
 
 
 def _scope_with_inner_indices(
-    reader: CoqReader, more: Sequence[int], scope: tuple[str, ...]
+    reader: printing.CoqReader, more: Sequence[int], scope: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Return names for indices of these sorts, the innermost first, and then those in scope."""
     for _ in more:
@@ -245,7 +249,7 @@ def _scope_with_inner_indices(
 
 
 def _state_zero_everywhere(
-    reader: CoqReader, more: Sequence[int], x: Term, scope: tuple[str, ...]
+    reader: printing.CoqReader, more: Sequence[int], x: Term, scope: tuple[str, ...]
 ) -> str:
     """State that an expression is 0 at all places of these sorts."""
     inside = _scope_with_inner_indices(reader, more, scope)
@@ -255,20 +259,20 @@ def _state_zero_everywhere(
     return f"{over}{reader.text(x, inside, 1)} = 0"
 
 
-def variables(reader: CoqReader) -> str:
+def variables(reader: printing.CoqReader) -> str:
     """Return the sizes, arrays and functions of a statement, in order."""
     arrays = reader.arrays.values()
     return " ".join((*reader.sizes.values(), *arrays, *reader.functions.values()))
 
 
-def _quantified_array_entry(reader: CoqReader, array: int) -> tuple[str, str]:
+def _quantified_array_entry(reader: printing.CoqReader, array: int) -> tuple[str, str]:
     scope = reader.scope(reader.names.arities[array])
     over = f"forall {' '.join(scope)}, " if scope else ""
     return over, " ".join([reader.arrays[array], *scope])
 
 
 def divisors(
-    reader: CoqReader,
+    reader: printing.CoqReader,
     x: Term,
     scope: tuple[str, ...],
     bound: Mapping[str, int],
@@ -293,7 +297,9 @@ def divisors(
         yield f"({words})" if over else words
 
 
-def _prove_readable_statement(reader: CoqReader, stated: Stated, scope: tuple[str, ...]) -> str:
+def _prove_readable_statement(
+    reader: printing.CoqReader, stated: Stated, scope: tuple[str, ...]
+) -> str:
     # Entries beyond an array's places are 1 where they must not be 0.
     one = {*stated.plus, *[c for c, _ in stated.circles]}
     letters = []
@@ -328,11 +334,11 @@ def _prove_readable_statement(reader: CoqReader, stated: Stated, scope: tuple[st
             f"  {_format_place_list(scope, stated.free)}",
         ]
     )
-    parts = [f"{stated.tactic} {auxiliary(stated.name, 'accepted')}\n{world}"]
+    parts = [f"{stated.tactic} {printing.auxiliary(stated.name, 'accepted')}\n{world}"]
     for n, (more, _) in enumerate(stated.only, 1):
         inside = _scope_with_inner_indices(reader, more, scope)[: len(more)]
         named = f"intros equality' {' '.join(inside[::-1])}; intros"
-        forced = auxiliary(stated.name, f"only_{n}")
+        forced = printing.auxiliary(stated.name, f"only_{n}")
         parts.append(
             f"{named}; read_only {forced} equality'\n{world} {_format_place_list(inside, more)}"
         )
@@ -365,12 +371,12 @@ _Key = tuple[tuple[int, ...], Term]
 class Shared:
     """The definitions of names for parts, the sides with these names, and a reader that knows them."""
 
-    reader: CoqReader
+    reader: printing.CoqReader
     lets: tuple[str, ...]
     sides: tuple[Term, ...]
 
 
-def shared(reader: CoqReader, free: Sequence[int], sides: Sequence[Term]) -> Shared:
+def shared(reader: printing.CoqReader, free: Sequence[int], sides: Sequence[Term]) -> Shared:
     """Return the sides, with names for repeated parts if the sides are long."""
     scope = reader.scope(free)
     result = Shared(_copy_coq_reader(reader), (), tuple(sides))
@@ -381,9 +387,9 @@ def shared(reader: CoqReader, free: Sequence[int], sides: Sequence[Term]) -> Sha
     return result
 
 
-def _copy_coq_reader(reader: CoqReader) -> CoqReader:
+def _copy_coq_reader(reader: printing.CoqReader) -> printing.CoqReader:
     names = replace(reader.names, arities=dict(reader.names.arities))
-    own = CoqReader(names, reader.starts, counts=reader.counts)
+    own = printing.CoqReader(names, reader.starts, counts=reader.counts)
     own.sizes, own.arrays, own.functions = (
         dict(reader.sizes),
         dict(reader.arrays),

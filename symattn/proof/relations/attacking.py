@@ -24,7 +24,7 @@ from symattn.arrays.functions import of_floats
 from symattn.arrays.namespace import Namespace
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.text import text
-from symattn.proof.relations.comparing import NotDecided
+from symattn.proof.relations import comparing
 from symattn.proof.relations.compiling import Compiled, Link, has_waves
 from symattn.proof.relations.far import peaks
 from symattn.proof.relations.part_values import Unread
@@ -199,7 +199,7 @@ def worlds(
         touched |= attack.touched
     if touched:
         first = text(bounds[0].left)
-        raise NotDecided(
+        raise comparing.NotDecided(
             f"{first} {bounds[0].sign} …: its sides come as near to each other as balls tell"
         )
 

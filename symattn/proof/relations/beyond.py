@@ -15,7 +15,7 @@ from random import Random
 from symattn.document import notation as nt
 from symattn.document.notation import Node
 from symattn.proof.drawing import Sign
-from symattn.proof.relations.comparing import Drawn
+from symattn.proof.relations import comparing
 from symattn.proof.relations.glossary import Glossary, LetterDefinition
 from symattn.proof.relations.random_arrays import mentions
 from symattn.proof.statement import Declared, Numbers
@@ -38,14 +38,14 @@ _POWER = 7  # of e, among sizes
 _POWERS = 50  # of e, among entries
 
 
-class Zero(Drawn):
+class Zero(comparing.Drawn):
     """Draws of entries that are 0, or 1 if they must be positive."""
 
     def _draw_one_entry(self, random: Random, low: int) -> Fraction:
         return Fraction(max(low, 0))
 
 
-class OneRow(Drawn):
+class OneRow(comparing.Drawn):
     """Draws with 1, or 1000, in the first row (of a vector, entry) and 0, or 1 if entries are positive, elsewhere."""
 
     def _list_drawn_entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
@@ -58,7 +58,7 @@ class OneRow(Drawn):
         return large + least * (prod(lengths) - first)
 
 
-class Large(Drawn):
+class Large(comparing.Drawn):
     """Draws of entries up to a thousand, of both signs, or of a few such entries among small ones."""
 
     def _draw_one_entry(self, random: Random, low: int) -> Fraction:
@@ -67,7 +67,7 @@ class Large(Drawn):
         return Fraction(random.randint(least, size))
 
 
-class Neighbourhood(Drawn):
+class Neighbourhood(comparing.Drawn):
     """Draws of entries around one of the printed numbers, its multiples and parts: of both signs, or positive."""
 
     numbers: tuple[Fraction, ...] = ()
@@ -91,7 +91,7 @@ class Exactly(Neighbourhood):
         return random.choice(every) * (-1 if turn == 2 and low < 0 and random.random() < 0.5 else 1)
 
 
-class _Wild(Drawn):
+class _Wild(comparing.Drawn):
     """Draws of numbers with which exact ones would take long."""
 
     def __init__(self, sizes: dict[str, int], seed: int) -> None:
@@ -146,7 +146,7 @@ class Related(_Wild):
         return [times * x + little * own.choice((0, 1, own.randint(0, 9))) for x in every]
 
 
-class Diagonal(Drawn):
+class Diagonal(comparing.Drawn):
     """Draws of matrices that are 0 but on a diagonal, the entries there being equal, or with orthogonal rows of ±1."""
 
     def _list_drawn_entries(self, name: str, lengths: list[int], sign: Sign) -> list[Fraction]:
@@ -225,7 +225,7 @@ def worlds(
     numbers: tuple[Fraction, ...],
     flat: bool,
     begins: Sequence[dict[str, int]] = (),
-) -> Iterator[Drawn]:
+) -> Iterator[comparing.Drawn]:
     """Yield draws of zeros, large entries and entries near the numbers, at two sizes; then each sort past the numbers,
     the others at 2: far past them if everything is ``flat``, with one axis at most."""
     sorts = declared.sorts()
@@ -264,8 +264,8 @@ def worlds(
             lengths = {s: n if s == sort else 2 for s in sorts}
             if fits(declared, lengths):
                 yield from (
-                    Drawn(lengths, 1),
-                    Drawn(lengths, 4),
+                    comparing.Drawn(lengths, 1),
+                    comparing.Drawn(lengths, 4),
                     OneRow(lengths, 0),
                     OneRow(lengths, 1),
                 )

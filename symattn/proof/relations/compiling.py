@@ -12,7 +12,7 @@ from typing import Any
 
 import flint
 
-from symattn.arrays.index.expressions import Expression
+from symattn.arrays.index import expressions
 from symattn.arrays.index.positions import as_number
 from symattn.document import notation as nt
 from symattn.document.errors import InputError, Refused, Undecided
@@ -111,7 +111,7 @@ class Compiled:
 
         return self.function(work)
 
-    def entries(self, formulas: Sequence[Node]) -> tuple[tuple[Expression, ...], ...]:
+    def entries(self, formulas: Sequence[Node]) -> tuple[tuple[expressions.Expression, ...], ...]:
         """Return formulas in letters, place by place, before any simplification."""
 
         def work(reader: Reader) -> list[Any]:
@@ -124,7 +124,7 @@ class Compiled:
         first, *others = run(self.function(work), self.declared, Letters())
         arrays = [filled(x, first) for x in (first, *others)]
 
-        def at(places: object) -> tuple[Expression, ...]:
+        def at(places: object) -> tuple[expressions.Expression, ...]:
             return tuple(as_number(x.at(places)) for x in arrays)
 
         return tuple(unsimplified(partial(at, places)) for places in arrays[0].places())

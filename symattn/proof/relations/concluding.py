@@ -23,7 +23,7 @@ from symattn.proof.expectation import multiplied_out
 from symattn.proof.hypotheses import demanded
 from symattn.proof.inequality import Certificate
 from symattn.proof.prover import Proof, prove, unsimplified
-from symattn.proof.relations.comparing import FalseStep, NotDecided
+from symattn.proof.relations import comparing
 from symattn.proof.relations.compiling import Compiled, Link
 from symattn.proof.relations.glossary import Gap, Glossary
 from symattn.proof.relations.part_values import Unread, Value
@@ -140,7 +140,7 @@ def _prove_printed_equation(
     decision = _Proving(compiled.declared, sides, ()).decide()
     if decision.evidence.grade is Grade.REFUTED:
         where = decision.evidence.where
-        raise FalseStep(f"{text(left)} = {text(right)}: false at {where}")
+        raise comparing.FalseStep(f"{text(left)} = {text(right)}: false at {where}")
     if decision.evidence.grade is Grade.PROVED:
         return ProvedRelation(
             _words_of_needed_assumptions(decision.proofs, decision.hypotheses),
@@ -343,7 +343,9 @@ def inequalities(
             _prove_bound_by_gap(compiled, smaller, larger, gap, link.sign in "<>") if gap else None
         )
         if gaps and not result:
-            raise NotDecided(f"{text(smaller)} {link.sign} {text(larger)}: no gap shows it")
+            raise comparing.NotDecided(
+                f"{text(smaller)} {link.sign} {text(larger)}: no gap shows it"
+            )
         yield result
 
 
@@ -391,7 +393,7 @@ def by_gap(
     grade = decision.evidence.grade
     if grade is Grade.REFUTED:
         sign = "<" if strict else "≤"
-        raise FalseStep(
+        raise comparing.FalseStep(
             f"{text(smaller)} {sign} {text(larger)}: false at {decision.evidence.where}"
         )
     return (

@@ -10,7 +10,7 @@ from symattn.arrays.exact import Exact
 from symattn.document import notation as nt
 from symattn.document.notation import Name, Node, Relation
 from symattn.document.text import text
-from symattn.proof.relations.comparing import FalseStep, holds
+from symattn.proof.relations import comparing
 from symattn.proof.relations.compiling import links, sides_of
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Unread
@@ -30,16 +30,16 @@ def decide(relation: Relation, glossary: Glossary) -> None:
             # Significant digits: neither sign nor leading zeros nor the exponent.
             count = len(link.right.digits.partition("e")[0].replace(".", "").lstrip("-0"))
             if entry.decimal(count) != link.right.digits:
-                raise FalseStep(f"{text(link.left)} is not {link.right.digits}, rounded")
+                raise comparing.FalseStep(f"{text(link.left)} is not {link.right.digits}, rounded")
             continue
         sides = list(sides_of(reader, link.left, link.right))
         # Sides of several entries differ if one of them does.
         if link.sign == "≠":
-            true = any(not holds(a, "=", b) for a, b in sides)
+            true = any(not comparing.holds(a, "=", b) for a, b in sides)
         else:
-            true = all(holds(a, link.sign, b) for a, b in sides)
+            true = all(comparing.holds(a, link.sign, b) for a, b in sides)
         if not true:
-            raise FalseStep(
+            raise comparing.FalseStep(
                 f"{text(link.left)} {link.sign} {text(link.right)} is false in this example"
             )
 

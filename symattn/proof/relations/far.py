@@ -25,8 +25,7 @@ from symattn.arrays.namespace import Lacking, Namespace
 from symattn.arrays.planes import Size
 from symattn.document.errors import Refused, Undecided
 from symattn.proof.drawing import Sign
-from symattn.proof.relations import beyond
-from symattn.proof.relations.comparing import KINDS, Closer, Drawn, sizes
+from symattn.proof.relations import beyond, comparing
 from symattn.proof.relations.compiling import Compiled, Link, has_waves
 from symattn.proof.relations.part_values import Unread
 from symattn.proof.statement import Declared, Numbers
@@ -216,7 +215,7 @@ class Far(Numbers):
     @property
     def kind(self) -> Any:
         if self.ball or not self.balls:
-            raise Closer("numbers at sizes so large are balls")
+            raise comparing.Closer("numbers at sizes so large are balls")
         return self.grouped
 
     def axis(self, text: str) -> int:
@@ -260,7 +259,7 @@ def lengths(
         return False
 
     # If a third of the usual sizes fit, no others are needed.
-    if sum(map(fitting, usual := sizes(sorts))) > len(usual) // 3:
+    if sum(map(fitting, usual := comparing.sizes(sorts))) > len(usual) // 3:
         return []
     near = [*range(1, 13), *_TRIED, *_list_sizes_around_numbers(numbers, False)]
     every = [*product(near, repeat=len(sorts))] if len(sorts) < 3 else []
@@ -279,7 +278,7 @@ def draws_at(declared: Declared, every: Iterable[dict[str, int]]) -> Iterator[Nu
     """Yield draws at these sizes."""
     for one in every:
         if beyond.fits(declared, one):
-            yield from (Drawn(one, seed) for seed in range(len(KINDS)))
+            yield from (comparing.Drawn(one, seed) for seed in range(len(comparing.KINDS)))
         else:
             yield from (Far(one, seed, declared) for seed in range(DRAWS))
 

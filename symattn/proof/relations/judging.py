@@ -16,24 +16,10 @@ from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade, both
 from symattn.document.notation import Node, Relation
 from symattn.document.text import equal_sizes, text
+from symattn.proof import refuting
 from symattn.proof.certificate import Premise
 from symattn.proof.prover import Proof
-from symattn.proof.refuting import named
-from symattn.proof.relations import far
-from symattn.proof.relations.comparing import (
-    EXTREME,
-    Closer,
-    FalseStep,
-    FarApart,
-    NotDecided,
-    NotRead,
-    SideUndefined,
-    compare_closely,
-    compared,
-    draws,
-    extreme,
-    meets,
-)
+from symattn.proof.relations import comparing, far
 from symattn.proof.relations.compiling import Compiled, Link, links
 from symattn.proof.relations.concluding import SMALLER, ProvedRelation, is_zero, shown
 from symattn.proof.relations.exact_relations import decide
@@ -78,7 +64,7 @@ class RelationQuestion:
                 decided(RelationQuestion(nt.equals(a, b), self.glossary, self.sized)).grade
                 is Grade.PROVED
             )
-        except FalseStep:
+        except comparing.FalseStep:
             return False
 
     def number(self, x: Node) -> bool:
@@ -196,7 +182,7 @@ def decided(question: RelationQuestion, known: Mapping[Link, Evidence] | None = 
         ValueError,
     ) as reason:
         kind = type(reason).__name__
-        raise NotRead(f"{text(question.relation)}: {kind}: {reason}") from reason
+        raise comparing.NotRead(f"{text(question.relation)}: {kind}: {reason}") from reason
 
 
 # -- for all sizes ----------------------------------------------------------------------------------------------------
@@ -231,7 +217,7 @@ def _judge_general_relation(question: RelationQuestion) -> Evidence:
         return _grade_proved_relation(_describe_where_proved(question, compiled), result)
     # Draws stand for one law each, so they cannot support a relation about all.
     if question.glossary.laws:
-        raise NotDecided(
+        raise comparing.NotDecided(
             f"{text(question.relation)} is not proved under every law that was assumed"
         )
     return _check_draws_in_balls(compiled, every, drawn, question.sharp)
@@ -291,7 +277,9 @@ def assumptions(relation: nt.Relation, g: Glossary) -> list[str]:
             by_law = {label for label, words in names.items() if part in words}
             # A law without a printed assumption would be used in silence.
             if not by_law:
-                raise FalseStep(f"{text(relation)}: no assumption says how {key} is drawn ({part})")
+                raise comparing.FalseStep(
+                    f"{text(relation)}: no assumption says how {key} is drawn ({part})"
+                )
             used |= by_law
         used |= own
     return sorted(used)
@@ -361,12 +349,12 @@ def _spot_check_relation(
     Means are taken over all outcomes of one law that is assumed, if these are few.
     """
     # Under laws a mean may be undecided, which refutes nothing.
-    passed = (Unread, Refused, Undecided) if compiled.glossary.laws else (Closer,)
+    passed = (Unread, Refused, Undecided) if compiled.glossary.laws else (comparing.Closer,)
     with precision(_BITS):
         for world in [w for w in drawn if w.seed == 1][::2]:
-            if meets(compiled, where, world):
+            if comparing.meets(compiled, where, world):
                 with suppress(*passed):
-                    compared(compiled, every, world)
+                    comparing.compared(compiled, every, world)
                     note((), equal_sizes(world.sizes) or "any size")
 
 
@@ -378,10 +366,10 @@ def _select_decisive_worlds(
     decisive, undefined = [], False
     for world in worlds:
         try:
-            compared(compiled, every, world)
+            comparing.compared(compiled, every, world)
         # Undecided at these numbers: others may decide.
-        except Closer as reason:
-            undefined |= isinstance(reason, SideUndefined)
+        except comparing.Closer as reason:
+            undefined |= isinstance(reason, comparing.SideUndefined)
         else:
             decisive.append(world)
     return decisive, undefined
@@ -399,13 +387,13 @@ def _yield_draws_for_relation(compiled: Compiled, where: Sequence[Link] = ()) ->
     for world in (
         far.draws_at(compiled.declared, lengths)
         if (lengths := lengths_asked(compiled, where))
-        else draws(sorts)
+        else comparing.draws(sorts)
     ):
         # Balls, unless examples or laws need exact numbers.
         world.balls = not (g.exact or g.laws)
         yield world
     if "fl" in g.families:
-        yield from extreme(sorts, FarApart)
+        yield from comparing.extreme(sorts, comparing.FarApart)
 
 
 def _check_draws_in_balls(
@@ -425,18 +413,22 @@ def _check_draws_in_balls(
     equations = [x for x in every if x.sign == "="]
     bounds = [x for x in every if x.sign != "="]
     with precision(_BITS):
-        every_world = [(world, meets(compiled, where, world)) for world in drawn]
+        every_world = [(world, comparing.meets(compiled, where, world)) for world in drawn]
         met = [world for world, fits in every_world if fits]
         if len(met) < _ENOUGH:
             raise Unread("no numbers were found that meet the conditions")
         # ``only``: the relation must fail where its conditions do.
-        if only and any(meets(compiled, every, world) for world, fits in every_world if not fits):
-            raise FalseStep(f"{text(every[0].left)} {every[0].sign} … holds elsewhere, too")
+        if only and any(
+            comparing.meets(compiled, every, world) for world, fits in every_world if not fits
+        ):
+            raise comparing.FalseStep(
+                f"{text(every[0].left)} {every[0].sign} … holds elsewhere, too"
+            )
         met, undefined = _select_decisive_worlds(compiled, every, met)
         if len(met) < _ENOUGH:
             raise Unread("too few numbers tell whether it holds")
         note((), equal_sizes(met[0].sizes) or "any size")
-        compare_closely(compiled, equations, met)
+        comparing.compare_closely(compiled, equations, met)
         if sharp:
             # Nearness is relative, so a bound by 0 has none.
             _check_bounds_are_sharp(
@@ -466,8 +458,8 @@ def _check_draws_in_balls(
             Unread, Refused, Undecided
         ):  # exact numbers lack some functions that balls have
             exact = Numbers(there, number)
-            if meets(compiled, where, exact):
-                compared(compiled, equations, exact)
+            if comparing.meets(compiled, where, exact):
+                comparing.compared(compiled, equations, exact)
                 exactly += 1
     # Without letters there is one case, which balls or exact numbers decide.
     if not (where or only) and _has_no_letters(compiled, every) and (exactly or not equations):
@@ -507,12 +499,12 @@ def _walk_cells(
     ordered = [(x.right, x.left) if x.sign in "≥>" else (x.left, x.right) for x in links_]
     sides = compiled.sides(ordered, not equal)
     with listening(), meeting():
-        walked = cells(sides, declared, named(sides, declared), equal)
+        walked = cells(sides, declared, refuting.named(sides, declared), equal)
     # Exact numbers first, then balls for functions that exact numbers lack.
     for world, balls in product(walked.worlds, (False, True)):
         world.balls = balls
         with precision(_BITS), suppress(Unread, Refused, Undecided, InputError, ZeroDivisionError):
-            if meets(compiled, where, world):
+            if comparing.meets(compiled, where, world):
                 undefined |= _select_decisive_worlds(compiled, links_, [world])[1]
     if walked.doubt and walked.compares:
         raise Undecided(walked.doubt)
@@ -524,20 +516,24 @@ def _check_bounds_are_sharp(
 ) -> None:
     """Raise FalseStep unless each bound is an equation in some draw, or nearly one."""
     for link in bounds:
-        worlds = ((w, near) for kind, near in map(EXTREME.__getitem__, how.split())
-                  for w in extreme(compiled.declared.sorts(), kind) if meets(compiled, where, w))  # fmt: skip
+        worlds = (
+            (world, near)
+            for kind, near in map(comparing.EXTREME.__getitem__, how.split())
+            for world in comparing.extreme(compiled.declared.sorts(), kind)
+            if comparing.meets(compiled, where, world)
+        )
         if not any(_comes_near(compiled, link, world, near) for world, near in worlds):
-            raise NotDecided(
+            raise comparing.NotDecided(
                 f"{text(link.left)} {link.sign} {text(link.right)}: nothing comes near this bound"
             )
 
 
 def _comes_near(compiled: Compiled, link: Link, world: Numbers, near: float) -> bool:
     try:
-        return compared(compiled, [link], world)[0] < near
-    except SideUndefined:
+        return comparing.compared(compiled, [link], world)[0] < near
+    except comparing.SideUndefined:
         return False
-    except Closer:  # nearer than balls and exact numbers tell
+    except comparing.Closer:  # nearer than balls and exact numbers tell
         return True
 
 

@@ -20,7 +20,7 @@ from symattn.arrays.computed import in_format, in_model
 from symattn.arrays.formats import Format
 from symattn.document.errors import Undecided
 from symattn.document.notation import Name, Node
-from symattn.proof.relations.comparing import Drawn, sizes
+from symattn.proof.relations import comparing
 from symattn.proof.relations.part_values import Found, Several, Unread, Value
 from symattn.proof.relations.reader import Reader
 
@@ -106,7 +106,7 @@ def overflow(f: Format) -> Fraction:
     return (2 - f.u) * f.power_beyond / 2
 
 
-class OfFormat(Drawn):
+class OfFormat(comparing.Drawn):
     """Draws of numbers of a format, of any magnitude or around 1, and of numbers near which results change
     (``_numbers_near_format_ends``);
     in a statement without sizes, each of these occurs as the first letter in some draw."""
@@ -160,6 +160,6 @@ def _numbers_near_format_ends(f: Format) -> tuple[Fraction, ...]:
 def worlds(name: str, sorts: Sequence[str]) -> Iterator[OfFormat]:
     """Yield draws of the numbers of a format, at every size."""
     f = Format(name)
-    for lengths in sizes(sorts):
+    for lengths in comparing.sizes(sorts):
         for seed in range(_SEEDS if sorts else _SEEDS + 2 * len(_numbers_near_format_ends(f))):
             yield OfFormat(lengths, seed, f)

@@ -10,9 +10,8 @@ from itertools import chain
 from symattn.arrays.ball import precision
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.notation import Node, Relation
-from symattn.proof.refuting import suspected
-from symattn.proof.relations import attacking, beyond, far
-from symattn.proof.relations.comparing import Drawn, compared_if_finite, meets
+from symattn.proof import refuting
+from symattn.proof.relations import attacking, beyond, comparing, far
 from symattn.proof.relations.compiling import Compiled, Link, pruned
 from symattn.proof.relations.part_values import Unread
 from symattn.proof.relations.random_arrays import mentions
@@ -38,7 +37,9 @@ def lengths_asked(compiled: Compiled, where: Sequence[Link]) -> list[dict[str, i
         return []
     about = restrict(compiled, sides)
     choices = far.lengths(
-        lambda world: meets(about, alone, world), about.declared, beyond.printed_numbers(sides, g)
+        lambda world: comparing.meets(about, alone, world),
+        about.declared,
+        beyond.printed_numbers(sides, g),
     )
     # Sizes without a condition are 2.
     return [{**dict.fromkeys(compiled.declared.sorts(), 2), **one} for one in choices]
@@ -96,7 +97,7 @@ def look_beyond(
     flat = beyond.is_flat(sides, used) and beyond.is_printed(sides, used)
     begins = [{sort: one[sort] for sort in compiled.declared.sorts()} for one in lengths]
     drawn = beyond.worlds(compiled.declared, numbers, flat, begins)
-    differing = suspected(compiled.as_equations(every), compiled.declared)
+    differing = refuting.suspected(compiled.as_equations(every), compiled.declared)
     attack = attacking.worlds(compiled, every, where, begins, tried.begin_ascent)
     # The quick attempts come first, the ascent last.
     for world in chain(
@@ -107,7 +108,9 @@ def look_beyond(
             suppress(Unread, Refused, Undecided, InputError, ZeroDivisionError, OverflowError),
         ):
             # Only numbers at which balls decide every link count as tried.
-            if meets(compiled, where, world) and compared_if_finite(compiled, every, world):
+            if comparing.meets(compiled, where, world) and comparing.compared_if_finite(
+                compiled, every, world
+            ):
                 tried.compare(world)
     return tried
 
@@ -131,7 +134,7 @@ def _yield_draws_far_out(
     numbers = beyond.printed_numbers(sides, g)
     yield from far.worlds(declared, numbers, flat, entries, base)
     if not entries:  # one by one, as groups of a sum over an index are too wide to show a small gap
-        yield from (Drawn({**base, sort: _LONG}, 0) for sort in declared.sorts())
+        yield from (comparing.Drawn({**base, sort: _LONG}, 0) for sort in declared.sorts())
         yield from far.turning(compiled, [x for x in every if x.sign != "="], base)
 
 

@@ -21,20 +21,10 @@ from symattn.document.model import Result, Step, Text
 from symattn.document.notation import Name, Node, Relation
 from symattn.document.text import text
 from symattn.proof.certificate import About, Concluded, accepted
-from symattn.proof.relations.comparing import FalseStep, NotDecided
+from symattn.proof.relations import comparing, judging
 from symattn.proof.relations.compiling import Compiled, Link, links
 from symattn.proof.relations.concluding import shown
 from symattn.proof.relations.glossary import Glossary, LetterDefinition
-from symattn.proof.relations.judging import (
-    DecidedRelation,
-    RelationQuestion,
-    all_of,
-    assumptions,
-    judged,
-    note,
-    record,
-    relations,
-)
 from symattn.proof.relations.part_values import Unread
 from symattn.proof.relations.random_arrays import averages
 
@@ -60,14 +50,14 @@ def limit(
             raise Unread(f"a limit with the letter {text(letter)}")
         there = _limit_of_formula(form, letter, value, glossary)
     except Unread as reason:
-        raise NotDecided(f"{text(relation)}: {reason}") from reason
+        raise comparing.NotDecided(f"{text(relation)}: {reason}") from reason
     pairs = ((there, printed), (relation.first, form))
     premises = [decide(nt.equals(a, b)) for a, b in pairs if a != b]
     unproved = next((p for p in premises if p.grade is not Grade.PROVED), None)
     if unproved:
-        raise NotDecided(f"{text(relation)}: a premise is {unproved}")
+        raise comparing.NotDecided(f"{text(relation)}: a premise is {unproved}")
     _expect_accepted(relation, (letter, value), form, there, glossary)
-    return all_of(reversed(premises))
+    return judging.all_of(reversed(premises))
 
 
 def _expect_accepted(
@@ -90,8 +80,8 @@ def _expect_accepted(
     step = Concluded("limit", by, conclusions, about)
     proved = Evidence(Grade.PROVED)
     if None in result or accepted(proved, (), (step,)) is not proved:
-        raise NotDecided(f"{text(relation)}: the checker does not reach the limit")
-    note((step,))
+        raise comparing.NotDecided(f"{text(relation)}: the checker does not reach the limit")
+    judging.note((step,))
 
 
 def _read_limit_condition(condition: Relation) -> tuple[Name, Node]:
@@ -193,7 +183,7 @@ class Section:
 
     def let(self, words: Text | Node) -> Any:
         """Return text to print, and define letters by relations in it, as "with Z = Σ e^{s_ℓ}"; others must hold."""
-        for relation in relations(words):
+        for relation in judging.relations(words):
             # Z = a = b defines Z, and claims a = b.
             (_, side), *more = relation.rest
             letter = self._letter_defined_by_relation(relation)
@@ -201,7 +191,7 @@ class Section:
                 self.glossary = self.glossary.with_definition(relation)
             if not letter or (more and letter not in self.glossary.given):
                 claim = Relation(side, tuple(more)) if letter else relation
-                judged(RelationQuestion(claim, self.glossary), self.known)
+                judging.judged(judging.RelationQuestion(claim, self.glossary), self.known)
         return words
 
     def define(self, formula: Node, reason: Text | str = "definition") -> Step:
@@ -231,11 +221,11 @@ class Section:
         self._decide_relations_of_reason(said, sized)
         glossary = self.glossary.freed(free) if free else self.glossary
         if not isinstance(formula, Relation):
-            raise FalseStep(f"{text(formula)}: no relation to decide")
-        question = RelationQuestion(formula, glossary, sized, gaps or {}, signs or {})
+            raise comparing.FalseStep(f"{text(formula)}: no relation to decide")
+        question = judging.RelationQuestion(formula, glossary, sized, gaps or {}, signs or {})
         if averages(formula):
-            assumptions(formula, glossary)  # else the grade could not name them
-        evidence = judged(question, {} if free else self.known)
+            judging.assumptions(formula, glossary)  # else the grade could not name them
+        evidence = judging.judged(question, {} if free else self.known)
         # Proofs at sizes or under other letters are not reused.
         if evidence.grade is Grade.PROVED and not sized and not free:
             self.known |= dict.fromkeys(links(formula), evidence)
@@ -252,13 +242,15 @@ class Section:
                 under,
                 form or formula.first,
                 self.glossary,
-                RelationQuestion(relation, self.glossary).of,
+                judging.RelationQuestion(relation, self.glossary).of,
             )
 
         letters = tuple(self.glossary.index), tuple(self.glossary.sizes)
-        record(DecidedRelation(formula, decide, *letters))
+        judging.record(judging.DecidedRelation(formula, decide, *letters))
         # The condition is recorded as well, since the limit must depend on it.
-        record(DecidedRelation(condition, lambda other: decide(formula, other), *letters))
+        judging.record(
+            judging.DecidedRelation(condition, lambda other: decide(formula, other), *letters)
+        )
         return Step(formula, (condition,), decide(formula))
 
     def result(
@@ -286,14 +278,14 @@ class Section:
         """Add a reason's definitions of new letters, then decide its other relations, except the sizes that it sets."""
         new = [
             r
-            for r in relations(said)
+            for r in judging.relations(said)
             if (letter := self._letter_defined_by_relation(r)) and not self.glossary.knows(letter)
         ]
         # Definitions come first, since the other relations use them.
         self.let(tuple(new))
-        for relation in relations(said):
+        for relation in judging.relations(said):
             if relation not in new and not self.glossary.sized(relation):
-                judged(RelationQuestion(relation, self.glossary, sized), self.known)
+                judging.judged(judging.RelationQuestion(relation, self.glossary, sized), self.known)
 
     def _letter_defined_by_relation(self, relation: Relation) -> str:
         """Return the letter that a relation says the meaning of; "" if none, as p_1 = … where p is an array."""
@@ -306,7 +298,9 @@ class Section:
         return "" if letter != whole and self.glossary.knows(whole) else letter
 
     def _sizes_set_by_reason(self, reason: Text) -> dict[str, int]:
-        return {size: n for r in relations(reason) for size, n in self.glossary.sized(r).items()}
+        return {
+            size: n for r in judging.relations(reason) for size, n in self.glossary.sized(r).items()
+        }
 
 
 def _reason_as_text(reason: Text | str) -> Text:

@@ -13,9 +13,9 @@ from symattn.document import notation as nt
 from symattn.document.model import Text
 from symattn.document.notation import Name, Node, Relation
 from symattn.document.text import text
+from symattn.proof.relations import judging
 from symattn.proof.relations.functions import FUNCTIONS
 from symattn.proof.relations.glossary import Glossary, Spoken
-from symattn.proof.relations.judging import relations
 from symattn.proof.relations.recurring import recurrence
 
 _OPENING = frozenset(("with", "where", "for", "if", "at", "when", "as", "under", "from"))
@@ -76,7 +76,7 @@ def _yield_relation_clauses(words: Text) -> Iterator[list[tuple[str, Relation, s
                 kind = "claim"
             kind = _kind_after_words(part, kind)
         in_format = _IN_FORMAT.match(after) if isinstance(after, str) else None
-        for relation in relations(part):
+        for relation in judging.relations(part):
             clause.append((kind, relation, in_format[1] if in_format else ""))
     yield clause
 

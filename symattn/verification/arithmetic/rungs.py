@@ -20,8 +20,8 @@ from symattn.bounds.contracts import Contract, replay
 from symattn.bounds.inputs import Sizes
 from symattn.bounds.judgement import judge_by_filter
 from symattn.bounds.reference import Variant, float64_inputs
+from symattn.bounds.sharp import rows_in_float64
 from symattn.bounds.sharp.limits import ALPHA, HYPOTHESIS, Floats, Stores
-from symattn.bounds.sharp.rows_in_float64 import applies
 from symattn.bounds.sharp.sample import averaged, chosen, only
 from symattn.document.errors import InputError, Refused
 from symattn.verification.probing.probes import FAMILIES
@@ -111,7 +111,7 @@ def judge_jointly(session: Session, trial: Trial) -> Fault | None:
     """Judge the outputs of a call jointly, if sums are in float32 and no known arithmetic gives their bits."""
     sample, spec = trial.sample, session.attention
     how = Stores.of(session.precision, capped=spec.capped)
-    if how is None or trial.ranking.best.fits or not applies(spec, sample.inputs):
+    if how is None or trial.ranking.best.fits or not rows_in_float64.applies(spec, sample.inputs):
         return None
     return some_rows(
         spec, dict(sample.inputs), sample.got, how, f"{sample.inputs['k'].shape[-2]} tokens"
@@ -157,7 +157,7 @@ def _call_at_token_count(
     )
     got = outputs[0] if len(result) == 1 else np.stack(outputs)
     try:
-        if not applies(session.attention, arrays):
+        if not rows_in_float64.applies(session.attention, arrays):
             return None
         return some_rows(session.attention, arrays, got, how, f"{len(result)} × {n} tokens")
     except InputError:

@@ -32,7 +32,7 @@ from symattn.verification.definitions.inner_attention import (
 )
 from symattn.verification.definitions.output_run import OutputRun
 from symattn.verification.input_source import Array
-from symattn.verification.rules.rotating import tables_of
+from symattn.verification.rules import rotating
 
 # New tokens, tokens of the cache, d_k and d_v of each case.
 _SIZES = (
@@ -343,7 +343,8 @@ def _attend_with_cache(
     if isinstance(a.position, position_fields.Rotary):
         places = {x: start(filled) if x in of else filled for x in "qk"}
         tables = {
-            place: tables_of(a.position, place + np.arange(n), q) for place in {*places.values()}
+            place: rotating.tables_of(a.position, place + np.arange(n), q)
+            for place in {*places.values()}
         }
         q, k = (
             rotary.rotate(x, *tables[places[name]], a.position.layout)
@@ -387,7 +388,7 @@ def _rotated_again(spec: Cached, k_cache: Any) -> Any:
     position = spec.attention.position
     if not isinstance(position, position_fields.Rotary):
         raise KeyError("there is no rotation")
-    cos, sin = tables_of(position, np.arange(int(k_cache.shape[-2])), k_cache)
+    cos, sin = rotating.tables_of(position, np.arange(int(k_cache.shape[-2])), k_cache)
     return rotary.rotate(k_cache, cos, sin, position.layout)
 
 

@@ -19,6 +19,7 @@ from symattn.arrays.precision import Precision
 from symattn.attention.layers.steps import softplus
 from symattn.bounds.called_target import Inputs, Layout
 from symattn.bounds.case_result import ByLaw, Expected
+from symattn.bounds.recurrent import sources
 from symattn.bounds.recurrent.gate_errors import bound_sigmoid_gates, bound_softplus_gates
 from symattn.bounds.recurrent.recurrence import Recurrence
 from symattn.bounds.recurrent.recurrent_arithmetic import (
@@ -27,7 +28,6 @@ from symattn.bounds.recurrent.recurrent_arithmetic import (
     widest_of_precision,
 )
 from symattn.bounds.recurrent.recurrent_limits import exact_values, limits
-from symattn.bounds.recurrent.sources import MOST_OF_RANGE, growth
 from symattn.verification.definitions.linear_erasure import (
     ERASING_INPUTS,
     read_erasing_inputs,
@@ -325,15 +325,15 @@ def _normalise(x: Array, eps: float, precision: Precision) -> tuple[Array, Array
     """
     narrow, sums = precision.roughest, precision.accumulate
     square = (x * x).sum(axis=-1, keepdims=True) + eps
-    of_sum = growth(STEPS_OF_SUM, narrow) + growth(x.shape[-1], sums)
-    most = MOST_OF_RANGE * float(min(narrow.largest, sums.largest))
+    of_sum = sources.growth(STEPS_OF_SUM, narrow) + sources.growth(x.shape[-1], sums)
+    most = sources.MOST_OF_RANGE * float(min(narrow.largest, sums.largest))
     with np.errstate(divide="ignore", invalid="ignore"):
         result = x / np.sqrt(square)
         # Underflow loses up to η for each square and for ε, relative to the sum.
         lost = (x.shape[-1] + 1) * float(narrow.eta) / square
         # Beyond these the first-order terms do not hold, and no bound is claimed.
         is_known = (lost < 1 / 2) & (square < most)
-        relative = np.where(is_known, of_sum + lost + growth(STEPS_OF_NORM, narrow), np.inf)
+        relative = np.where(is_known, of_sum + lost + sources.growth(STEPS_OF_NORM, narrow), np.inf)
         errors = relative * np.abs(result) + _lost(precision)
     return result, errors
 

@@ -24,14 +24,7 @@ from symattn.verification.definitions.attending import (
 )
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.input_source import Array, Random
-from symattn.verification.rules.rotating import (
-    Right,
-    Tables,
-    of_doubled_sections,
-    of_pairs,
-    of_tables,
-    tables_of,
-)
+from symattn.verification.rules import rotating
 
 # Tokens n and pairs of columns f of each case.
 _SIZES = ((3, 2), (5, 3), (1, 1), (4, 4), (9, 2), (2, 8), (17, 1), (2, 16), (3, 32), (65, 2))
@@ -151,9 +144,9 @@ def _make_rotary_table_input(
 ) -> Array:
     """Return the table for the given positions, or for those from ``start`` on."""
     x: Array = np.zeros(np.shape(inputs[names[0]]))
-    result = tables_of(spec, _choose_rotary_positions(spec, layout, x, inputs.get("positions")), x)[
-        which
-    ]
+    result = rotating.tables_of(
+        spec, _choose_rotary_positions(spec, layout, x, inputs.get("positions")), x
+    )[which]
     # Each angle twice: halves side by side, or neighbours.
     if wide:
         result = (
@@ -179,7 +172,7 @@ def _choose_rotary_positions(spec: Rotary, layout: Layout, x: Any, positions: An
     return np.moveaxis(positions, 0, -2) if spec.sections and np.ndim(positions) > 2 else positions
 
 
-def _make_exponential_tables(sign: int, spec: Rotary, positions: Any, x: Any) -> Tables:
+def _make_exponential_tables(sign: int, spec: Rotary, positions: Any, x: Any) -> rotating.Tables:
     """Return the tables with θ^{−2l/r} as e^{−(2l/r) log θ}, or as 1/e^{(2l/r) log θ}."""
     xp = namespace_of(x)
     r = spec.width or int(x.shape[-1])
@@ -187,12 +180,12 @@ def _make_exponential_tables(sign: int, spec: Rotary, positions: Any, x: Any) ->
         [xp.asarray(sign * 2 * pair, dtype=x.dtype) / r for pair in range(pairs(r))]
     )
     powers = xp.exp(exponents * xp.log(number(spec.base, x)))
-    return tables_of(spec, positions, x, powers if sign < 0 else 1 / powers)
+    return rotating.tables_of(spec, positions, x, powers if sign < 0 else 1 / powers)
 
 
 #: Equal ways of computing cosines and sines.
-WAYS: tuple[Right, ...] = (
-    tables_of,
+WAYS: tuple[rotating.Right, ...] = (
+    rotating.tables_of,
     partial(_make_exponential_tables, -1),
     partial(_make_exponential_tables, 1),
 )
@@ -232,25 +225,29 @@ def _rotate_named_arrays(
 def _yield_rotary_mistakes(
     spec: Rotary, run: Compute, names: tuple[str, ...], wide: bool
 ) -> Iterator[Mistake]:
-    for cause, turn in of_pairs(spec):
-        yield Mistake("position", cause, partial(run, wide, tables_of, turn=turn))
+    for cause, turn in rotating.of_pairs(spec):
+        yield Mistake("position", cause, partial(run, wide, rotating.tables_of, turn=turn))
         # Code may rotate one of them by another convention than the other.
         if len(names) > 1:
             for name, words in (("q", "queries"), ("k", "keys")):
                 result = f"in the {words} alone: {cause}"
                 yield Mistake("position", result, partial(_in_one, run, wide, name, turn))
-    for cause, change in of_tables(spec):
+    for cause, change in rotating.of_tables(spec):
         yield Mistake("position", cause, partial(_other_tables, run, wide, change))
-    for cause, turn, change in of_doubled_sections(spec):
+    for cause, turn, change in rotating.of_doubled_sections(spec):
         yield Mistake("position", cause, partial(_other_tables, run, wide, change, turn=turn))
 
 
 def _in_one(run: Compute, wide: bool, name: str, turn: Callable[..., Any], **keywords: Any) -> Any:
     """Rotate queries or keys wrongly, and the others correctly."""
     result = dict(
-        zip((n for n in keywords if n in "qk"), run(wide, tables_of, **keywords), strict=True)
+        zip(
+            (n for n in keywords if n in "qk"),
+            run(wide, rotating.tables_of, **keywords),
+            strict=True,
+        )
     )
-    wrong = dict(zip(result, run(wide, tables_of, turn=turn, **keywords), strict=True))
+    wrong = dict(zip(result, run(wide, rotating.tables_of, turn=turn, **keywords), strict=True))
     return tuple(wrong[n] if n == name else y for n, y in result.items())
 
 
@@ -261,8 +258,8 @@ def _other_tables(
     if "cos" in keywords:
         raise KeyError("cos")
 
-    def make_tables(spec: Rotary, positions: Any, x: Any) -> Tables:
-        result: Tables = change(spec, positions, x, tables_of)
+    def make_tables(spec: Rotary, positions: Any, x: Any) -> rotating.Tables:
+        result: rotating.Tables = change(spec, positions, x, rotating.tables_of)
         return result
 
     return run(wide, make_tables, turn=turn, **keywords)

@@ -16,9 +16,9 @@ from symattn.attention.temperatures import (
     counts_places_from_last_key,
     least_tokens_of_temperatures,
 )
+from symattn.bounds import rule
 from symattn.bounds.extras import places
 from symattn.bounds.inputs import CELLS, Array, Maker, Sizes
-from symattn.bounds.rule import limit
 from symattn.verification.probing.probes import Named, far, offset, small
 
 # inputs that act on every score of a head, or of a row, or that close its output
@@ -170,7 +170,7 @@ def far_below_zero(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 def reachable(maker: Maker) -> float:
     """Return how far below 0 scores are tried: within the promises, and where the bound says something."""
     promised = maker.domain.max_abs_score
-    most = _HALF_OF_SCORES * limit(maker.precision)
+    most = _HALF_OF_SCORES * rule.limit(maker.precision)
     return float(min(_LOWEST if promised is None else 0.97 * promised, most))
 
 

@@ -17,9 +17,9 @@ from symattn.attention import projections
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.spec import Attention
 from symattn.bounds.mistake import At, Mistake, Wrong, in_fields, in_inputs, in_place_of, in_steps
+from symattn.verification.rules import rotating
 from symattn.verification.rules.forbidding import leaving_some_keys
 from symattn.verification.rules.operators import one
-from symattn.verification.rules.rotating import OTHER_PAIRS
 
 Layout = Literal["half", "interleaved"]
 _BARE = "by a reshape alone, without moving their axis"
@@ -351,7 +351,7 @@ def _yield_latent_mistakes(spec: Attention) -> Iterator[Mistake]:
             yield in_steps("position", words, **{f"{role}_r_rotated": lambda at: at.first * 1})
         layout: Layout = "interleaved" if spec.position.layout == "half" else "half"
         yield in_fields(
-            "position", OTHER_PAIRS[layout], position=replace(spec.position, layout=layout)
+            "position", rotating.OTHER_PAIRS[layout], position=replace(spec.position, layout=layout)
         )
     for name, matrix, of in (("c_kv", "w_dkv", "keys and values"), ("c_q", "w_dq", "queries")):
         if spec.latent is not None and spec.latent.norm is not None:

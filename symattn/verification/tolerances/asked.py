@@ -11,7 +11,7 @@ import numpy as np
 
 from symattn.arrays.plain import real
 from symattn.arrays.precision import Precision
-from symattn.attention.codec.exact_arrays import called
+from symattn.attention.codec import exact_arrays
 from symattn.attention.codec.json_text import content
 from symattn.attention.codec.npz_arrays import plain
 from symattn.attention.inputs import required
@@ -27,7 +27,7 @@ from symattn.bounds.sharp.ways import scale_of
 from symattn.bounds.worst_case import Bound, bound
 from symattn.document.codec import differing
 from symattn.document.errors import InputError, Refused
-from symattn.verification.tolerances.weighing import drawn
+from symattn.verification.tolerances import weighing
 
 # Probability that normal entries exceed the limits, unless the caller names another.
 RISK = 1e-9
@@ -239,7 +239,9 @@ def _draw_inputs_for_bound(beforehand: Beforehand, seed: int) -> tuple[dict[str,
         return a if beforehand.reach.normal else np.clip(a, -most, most)
 
     # At most so many keys, since the filter computes with every pair of a query and a key.
-    inputs = drawn(beforehand.spec, beforehand.precision, changed, beforehand.sizes, seed, _KEYS)
+    inputs = weighing.drawn(
+        beforehand.spec, beforehand.precision, changed, beforehand.sizes, seed, _KEYS
+    )
     entries = "N(0, 1)" if beforehand.reach.normal else f"N(0, 1), cut off at {most:g}"
     rows = inputs["q"].shape[-2]
     keys = inputs["k"].shape[-2]
@@ -257,7 +259,9 @@ def read_inputs(path: str, spec: Attention, precision: Precision) -> dict[str, n
     numbers. Nothing is unpickled, and no more is read than the header declares.
     """
     return _check_bound_arrays(
-        called(plain(path, content(path, MOST_BYTES, "; hint: fewer rows"), MOST_BYTES), path),
+        exact_arrays.called(
+            plain(path, content(path, MOST_BYTES, "; hint: fewer rows"), MOST_BYTES), path
+        ),
         path,
         spec,
         precision,
@@ -270,7 +274,8 @@ def checked(
     """Check arrays by name, and return them as float64. Raises ``InputError``."""
     try:
         result = {
-            name: real(array, f"inputs: {name}") for name, array in called(arrays, "inputs").items()
+            name: real(array, f"inputs: {name}")
+            for name, array in exact_arrays.called(arrays, "inputs").items()
         }
         # Its own words say more than those below, which it would match as a ``ValueError``.
         return _check_bound_arrays(result, "inputs", spec, precision)

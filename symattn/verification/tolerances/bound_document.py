@@ -14,8 +14,8 @@ from symattn.document.codec import Record, called, changed_fields
 from symattn.document.evidence import Evidence, Grade, both
 from symattn.document.notation import Decimal, Fence, Node, name, relation
 from symattn.document.tex import tex
+from symattn.verification.tolerances import weighing
 from symattn.verification.tolerances.asked import Beforehand, ForInputs, Sharp
-from symattn.verification.tolerances.weighing import KEYS, ROWS, Weighed
 
 _HYPOTHESIS = f"{HYPOTHESIS}, and the scale is exact"
 _NOTHING = "the bound says nothing: rounding alone may change every digit of the output"
@@ -34,7 +34,7 @@ def digits(x: float, of: int = 3) -> str:
 
 
 def beforehand(
-    bound: Beforehand, weighed: Sequence[Weighed], command: str, sharp: Sharp | None = None
+    bound: Beforehand, weighed: Sequence[weighing.Weighed], command: str, sharp: Sharp | None = None
 ) -> md.Document:
     """Return the document of a bound for sizes."""
     value, s = bound.value, bound.sizes
@@ -298,7 +298,7 @@ def _for_inputs(inputs: ForInputs, sharp: Sharp | None) -> Iterator[md.Block]:
 
 
 def _tabulate_common_tolerances(
-    weighed: Sequence[Weighed], bound: Beforehand
+    weighed: Sequence[weighing.Weighed], bound: Beforehand
 ) -> Iterator[md.Block]:
     """Yield what common tolerances accept and reject."""
     if not weighed:
@@ -322,15 +322,16 @@ def _tabulate_common_tolerances(
         )
     yield md.Paragraph(
         (
-            f"Sampled, with {ROWS} queries and {min(bound.sizes.n_k, KEYS)} keys. Accepted mistakes: the known mistakes"
-            " that the tolerance accepts, of those whose error on these inputs exceeds what any implementation in this"
-            " arithmetic can make. Correct code needs: the error of the definition run in this arithmetic, as a"
-            " fraction of the tolerance (above 1 it fails).",
+            f"Sampled, with {weighing.ROWS} queries and {min(bound.sizes.n_k, weighing.KEYS)} keys."
+            " Accepted mistakes: the known mistakes that the tolerance accepts, of those whose"
+            " error on these inputs exceeds what any implementation in this arithmetic can make."
+            " Correct code needs: the error of the definition run in this arithmetic,"
+            " as a fraction of the tolerance (above 1 it fails).",
         )
     )
 
 
-def _format_weighed_tolerance(w: Weighed) -> tuple[md.Text, ...]:
+def _format_weighed_tolerance(w: weighing.Weighed) -> tuple[md.Text, ...]:
     return (
         (w.tolerance.name,), (f"{w.tolerance.rtol:g}",), (f"{w.tolerance.atol:g}",), (w.family,),
         (f"{len(w.accepted)} of {w.tried}",), (f"{w.needed:.2g}" if w.needed < inf else "NaN",),

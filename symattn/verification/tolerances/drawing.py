@@ -11,8 +11,8 @@ from symattn.attention.spec import Attention
 from symattn.bounds.storing import FORMATS
 from symattn.document.drawing.plot import Plot, PlotAxis, Series, tens, whole_ticks
 from symattn.document.drawing.scene import Scene, plain, powered, wrapped
+from symattn.verification.tolerances import weighing
 from symattn.verification.tolerances.tolerance import bound
-from symattn.verification.tolerances.weighing import legal
 
 SEED = 2017
 _QUERIES, _D_V = 8, 16
@@ -50,7 +50,7 @@ def largest_error(n: int, d_k: int, dtype: str, seed: int) -> float:
     inputs = {
         name: precision.input.rounded(rng.standard_normal(shape)) for name, shape in shapes.items()
     }
-    return float(np.abs(legal(spec, inputs, precision) - spec(**inputs)).max())
+    return float(np.abs(weighing.legal(spec, inputs, precision) - spec(**inputs)).max())
 
 
 def _draw_error_panel(

@@ -20,9 +20,8 @@ from symattn.bounds.sharp.limits import ALPHA
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import InputError
 from symattn.document.model import Document, Printable
-from symattn.verification.tolerances import asked, bound_document
+from symattn.verification.tolerances import asked, bound_document, weighing
 from symattn.verification.tolerances.asked import Beforehand, ForInputs, Sharp, sharp
-from symattn.verification.tolerances.weighing import Weighed, picked, weigh
 
 USUAL: Contract = "fused"  # kernels keep scores wide
 _MOST = 200  # lines of a table
@@ -78,13 +77,15 @@ class Tolerance(Printable):
             self.asked, weighed, self.command, sharp(self.asked, self.alpha, seed)
         )
 
-    def _weigh_common_tolerances(self, seed: int) -> tuple[Weighed, ...]:
+    def _weigh_common_tolerances(self, seed: int) -> tuple[weighing.Weighed, ...]:
         request = self.asked
         assert isinstance(request, Beforehand)
         name = request.precision.input.name
         if name == "float64" or request.precision.factors is not None:
             return ()
-        return weigh(request.spec, request.precision, request.sizes, picked(name), seed)
+        return weighing.weigh(
+            request.spec, request.precision, request.sizes, weighing.picked(name), seed
+        )
 
     def __repr__(self) -> str:
         value = bound_document.digits(self.value) if isfinite(self.value) else "inf"

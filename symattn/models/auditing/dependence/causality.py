@@ -6,7 +6,7 @@ from typing import Any
 
 from symattn.document.errors import SymattnError
 from symattn.models.auditing.setting import Kwargs, Module
-from symattn.models.configurations.promised_layers import attention, layers
+from symattn.models.configurations import promised_layers
 
 
 def promised_causal(model: Module, kwargs: Kwargs) -> bool | None:
@@ -26,7 +26,10 @@ def promised_causal(model: Module, kwargs: Kwargs) -> bool | None:
         return None
     try:
         # Every layer has to be causal.
-        return all(attention(config, layer=i, called=True).causal for i in range(layers(config)))
+        return all(
+            promised_layers.attention(config, layer=i, called=True).causal
+            for i in range(promised_layers.layers(config))
+        )
     except SymattnError:
         return _by_fields(config)
 

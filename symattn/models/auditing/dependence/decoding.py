@@ -13,6 +13,7 @@ from itertools import accumulate
 from typing import Any
 from weakref import ref
 
+from symattn.models.auditing.dependence import token_rows
 from symattn.models.auditing.dependence.in_float64 import copied_in_float64
 from symattn.models.auditing.dependence.mixing import within
 from symattn.models.auditing.dependence.pass_outputs import (
@@ -23,7 +24,6 @@ from symattn.models.auditing.dependence.pass_outputs import (
     find_first_difference,
     run_with_outputs,
 )
-from symattn.models.auditing.dependence.token_rows import first, laid_out
 from symattn.models.auditing.setting import Args, Kwargs, Module, Tensor
 from symattn.programs.refusing import one_line
 
@@ -168,7 +168,7 @@ def _same(x: Any) -> Any:
 
 def record_pass(root: Module, args: Args, kwargs: Kwargs, out: Any) -> RecordedPass | None:
     """Return a pass of a model to run it again; None if its tokens are not its only argument by position."""
-    layout = laid_out(root, args, kwargs)
+    layout = token_rows.laid_out(root, args, kwargs)
     if layout is None:
         return None
     tokens, key = layout
@@ -186,7 +186,7 @@ def record_pass(root: Module, args: Args, kwargs: Kwargs, out: Any) -> RecordedP
         array = kwargs[key]
     others = {k: x for k, x in kwargs.items() if k != key and k not in _LEFT_OUT and x is not None}
     others = {k: x.detach().clone() if hasattr(x, "detach") else x for k, x in others.items()}
-    result = first(_without_loss(out))
+    result = token_rows.first(_without_loss(out))
     # A copy, as a part would keep all logits of a long pass.
     is_by_token = hasattr(result, "detach") and result.ndim == 3
     output = result[:, -1:].detach().clone() if is_by_token else None
@@ -280,7 +280,7 @@ def _compare_runs(
         cache = _first_cache(partial(_attribute, out))
         by_pass.append(outputs)
         # Otherwise something else than these passes made the cache, such as a search in beams.
-        if not _agrees_with_own(one, first(_without_loss(out))):
+        if not _agrees_with_own(one, token_rows.first(_without_loss(out))):
             reason = "passes that are run again in float64 give other outputs"
             return Decoding(steps, reason=reason)
         if cache is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from symattn.models.auditing.dependence.token_rows import Tokens, change, first
+from symattn.models.auditing.dependence import token_rows
 from symattn.models.auditing.setting import Module, Tensor
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def copied_in_float64(module: Module) -> Module:
 
 def really_changes(
     module: Module,
-    tokens: Tokens,
+    tokens: token_rows.Tokens,
     inputs: Any,
     token: int,
     rows: Tensor,
@@ -94,11 +94,11 @@ def really_changes(
                 held.begin(changed, copies)
             with lifted():
                 output = wide(*doubled(args), **doubled(kwargs))
-                outputs.append(tokens.flat(first(output)))
+                outputs.append(tokens.flat(token_rows.first(output)))
     # A module may refuse float64 by any error.
     except Exception:
         return None
     base, other = outputs
     if base is None or other is None or base.shape != other.shape:
         return None
-    return change(other, base, rows) > REAL_IN_FLOAT64
+    return token_rows.change(other, base, rows) > REAL_IN_FLOAT64

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from symattn.models.auditing.dependence import token_rows
 from symattn.models.auditing.dependence.in_float64 import doubled, lifted
 from symattn.models.auditing.dependence.mixing import within
-from symattn.models.auditing.dependence.token_rows import Tokens, first
 from symattn.models.auditing.setting import Args, Kwargs, Module, Tensor
 
 #: Above what stays in float32 where float64 is asked for, and below a rounding to 16 bits.
@@ -94,10 +94,10 @@ def run_with_outputs(
 ) -> tuple[list[ModuleOutputs], Any]:
     """Run the copy, and return the outputs of its modules in the order of their ends, and what it returned."""
     outputs_of_modules: list[ModuleOutputs] = []
-    tokens = Tokens(*one.tokens.shape[:2])
+    tokens = token_rows.Tokens(*one.tokens.shape[:2])
 
     def see(module: Module, args: Args, kwargs: Kwargs, out: Any) -> None:
-        gave = tokens.flat(first(out))
+        gave = tokens.flat(token_rows.first(out))
         if gave is None:
             return
         arrays = [x for x in (*args, *kwargs.values()) if hasattr(x, "shape")]

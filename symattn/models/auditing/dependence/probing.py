@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from symattn.models.auditing import promises
+from symattn.models.auditing.dependence import token_rows
 from symattn.models.auditing.dependence.in_float64 import doubled, really_changes
 from symattn.models.auditing.dependence.mixing import (
     ALL_EARLIER,
@@ -26,16 +28,6 @@ from symattn.models.auditing.dependence.mixing import (
     MixingPart,
     within,
 )
-from symattn.models.auditing.dependence.token_rows import (
-    FEWEST_TOKENS,
-    Tokens,
-    change,
-    differing,
-    digests,
-    first,
-    laid_out,
-)
-from symattn.models.auditing.promises import cache_in
 from symattn.models.auditing.setting import Args, Kwargs, Module, Tensor
 from symattn.programs.refusing import one_line
 
@@ -69,7 +61,7 @@ class HeldOutputs:
     Where tokens are changed, it is changed as well, so that what mixes the outputs of a part is seen, too.
     """
 
-    def __init__(self, tokens: Tokens, returned: list[tuple[Module, Any]]) -> None:
+    def __init__(self, tokens: token_rows.Tokens, returned: list[tuple[Module, Any]]) -> None:
         self.tokens, self.returned = tokens, returned
         self._left: dict[Module, list[Any]] = {}
 
@@ -89,7 +81,7 @@ class HeldOutputs:
             self._left.setdefault(own, []).append(value)
 
     def _change_output_tokens(self, out: Any, changed: tuple[int, ...]) -> Any:
-        array = first(out)
+        array = token_rows.first(out)
         # An output without an axis of tokens has no token to change.
         if not changed or self.tokens.placed(array) is None:
             return out
@@ -134,7 +126,7 @@ class Probe:
         names: Mapping[Module, str],
         calls: set[str],
         causal: bool | None,
-        tokens: Tokens,
+        tokens: token_rows.Tokens,
         real: Tensor,
     ) -> None:
         self.root, self.names, self.calls, self.causal, self.tokens = (
@@ -214,7 +206,7 @@ class Probe:
     def _find_mixing_part(
         self, running: Running, args: Args, kwargs: Kwargs, out: Any
     ) -> MixingPart | None:
-        base = self.tokens.flat(first(out))
+        base = self.tokens.flat(token_rows.first(out))
         if base is None:
             return None
         name, kind = running.name, type(running.module).__name__
@@ -347,11 +339,11 @@ class Probe:
 
         def see(module: Module, args: Args, kwargs: Kwargs, out: Any) -> None:
             # Outputs without an axis of tokens say nothing about them.
-            flat = self.tokens.flat(first(out))
+            flat = self.tokens.flat(token_rows.first(out))
             # A module without a path is none of the model's: the next one around it shows the same.
             if flat is not None and module in self.names:
                 is_lookup = type(module).forward is torch.nn.Embedding.forward
-                result.append(ModuleOutput(self.names[module], digests(flat), is_lookup))
+                result.append(ModuleOutput(self.names[module], token_rows.digests(flat), is_lookup))
 
         run(changed, see)
         return result
@@ -383,9 +375,9 @@ class Probe:
             return None
         forbidden = changed.forbidden
         first_base, first_other = (one.flat for one in pairs[0])
-        rows = differing(first_other, first_base).cpu() & forbidden
+        rows = token_rows.differing(first_other, first_base).cpu() & forbidden
         for a, b in pairs:
-            differs = differing(b.flat, a.flat).cpu() & forbidden
+            differs = token_rows.differing(b.flat, a.flat).cpu() & forbidden
             if not differs.any():
                 return None
             if self._same_inputs(a, b, forbidden):
@@ -394,7 +386,7 @@ class Probe:
                 real = is_real(a.module, self.tokens, inputs, changed.token, *flat, differs)
                 return rows if real else None
         # No module has unchanged inputs: only a coarse change is certainly none of rounding.
-        size = change(first_other, first_base, rows)
+        size = token_rows.change(first_other, first_base, rows)
         return rows if size > coarse(first_base) else None
 
     def _same_inputs(self, a: ModulePass, b: ModulePass, rows: Tensor) -> bool:
@@ -403,7 +395,7 @@ class Probe:
         flat = [(self.tokens.flat(x), self.tokens.flat(y)) for x, y in pairs]
         read = [(x, y) for x, y in flat if x is not None and y is not None]
         known = [(x, y) for x, y in read if x.shape == y.shape]
-        changed_rows = (differing(x, y).cpu() & rows for x, y in known)
+        changed_rows = (token_rows.differing(x, y).cpu() & rows for x, y in known)
         return bool(known) and not any(changed.any() for changed in changed_rows)
 
 
@@ -447,7 +439,7 @@ class _Around:
 
     def see(self, module: Module, args: Args, kwargs: Kwargs, out: Any) -> None:
         """Keep the pass of a module if it is the one at the place, or the next one around it."""
-        flat = self.probe.tokens.flat(first(out))
+        flat = self.probe.tokens.flat(token_rows.first(out))
         if flat is None or module not in self.probe.names:
             return
         name = self.probe.names[module]
@@ -488,7 +480,7 @@ class _Repeated:
         # Dropout must draw the numbers of the first run.
         if self.drawn is not None:
             torch.set_rng_state(self.drawn)
-        return self.tokens.flat(first(self.module(*args, **kwargs)))
+        return self.tokens.flat(token_rows.first(self.module(*args, **kwargs)))
 
     def others(self, changed: tuple[int, ...], out: Tensor | None = None) -> Tensor:
         """Return which outputs (b, n) of tokens other than the changed ones differ."""
@@ -498,7 +490,7 @@ class _Repeated:
         # Arrays of different shapes cannot be compared, so that no difference is claimed.
         if out is None or out.shape != self.base.shape:
             return torch.zeros(self.tokens.b, self.tokens.n, dtype=torch.bool)
-        rows = differing(out, self.base).cpu()
+        rows = token_rows.differing(out, self.base).cpu()
         rows[0, list(changed)] = False
         return rows & self.real
 
@@ -527,7 +519,7 @@ class _Repeated:
 
 def is_real(
     module: Module,
-    tokens: Tokens,
+    tokens: token_rows.Tokens,
     inputs: Any,
     token: int,
     base: Tensor,
@@ -539,7 +531,7 @@ def is_real(
 
     A change above the root of the format's rounding unit is none of rounding; a smaller one must be there in float64.
     """
-    if change(out, base, rows) > coarse(base):
+    if token_rows.change(out, base, rows) > coarse(base):
         return True
     return really_changes(module, tokens, inputs, token, rows, held)
 
@@ -575,7 +567,7 @@ class RepeatedPass(NamedTuple):
     why the pass cannot be repeated, "" if it can.
     """
 
-    tokens: Tokens
+    tokens: token_rows.Tokens
     key: int | str
     real: Tensor
     refusal: str
@@ -583,7 +575,7 @@ class RepeatedPass(NamedTuple):
 
 def _read_pass(root: Module, args: Args, kwargs: Kwargs) -> RepeatedPass | None:
     """Return the pass with these arguments; None if no argument holds tokens."""
-    layout = laid_out(root, args, kwargs)
+    layout = token_rows.laid_out(root, args, kwargs)
     if layout is None:
         return None
     tokens, key = layout
@@ -679,14 +671,14 @@ def _prepare_probe(
     return Probe(root, names, calls, causal, tokens, repeated.real), run
 
 
-def _not_probed(root: Module, kwargs: Kwargs, tokens: Tokens, real: Tensor) -> str:
+def _not_probed(root: Module, kwargs: Kwargs, tokens: token_rows.Tokens, real: Tensor) -> str:
     """Return why a pass cannot be repeated with another token; "" if it can."""
     # With few tokens nothing is later than another.
-    if int(real[0].sum()) < FEWEST_TOKENS:
-        return f"no pass had {FEWEST_TOKENS} tokens"
+    if int(real[0].sum()) < token_rows.FEWEST_TOKENS:
+        return f"no pass had {token_rows.FEWEST_TOKENS} tokens"
     if getattr(getattr(root, "config", None), "is_encoder_decoder", False):
         return "the model has an encoder and a decoder, whose tokens are different ones"
-    length = getattr(cache_in(kwargs), "get_seq_length", None)
+    length = getattr(promises.cache_in(kwargs), "get_seq_length", None)
     # Tokens in a cache cannot be changed by the arguments.
     if length is not None and int(length()) > tokens.n:
         return "the pass goes on from a cache"
@@ -713,7 +705,7 @@ def _assign_leaks_to_parts(
     return Dependence(causal, parts, outside[:1])
 
 
-def _not_padding(mask: Any, tokens: Tokens) -> Tensor:
+def _not_padding(mask: Any, tokens: token_rows.Tokens) -> Tensor:
     """Return which tokens (b, n) are not padding, by a mask of two axes."""
     import torch
 
@@ -724,7 +716,7 @@ def _not_padding(mask: Any, tokens: Tokens) -> Tensor:
 
 
 def _with_token(
-    tokens: Tokens, key: int | str, args: Args, kwargs: Kwargs, changed: ChangedToken
+    tokens: token_rows.Tokens, key: int | str, args: Args, kwargs: Kwargs, changed: ChangedToken
 ) -> tuple[Args, Kwargs]:
     """Return a model's arguments with another token at one place."""
     tensor = args[key] if isinstance(key, int) else kwargs[key]

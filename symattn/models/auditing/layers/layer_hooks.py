@@ -11,14 +11,14 @@ from weakref import WeakKeyDictionary, WeakSet
 import numpy as np
 
 from symattn.document.errors import SymattnError
+from symattn.models.auditing import patches
 from symattn.models.auditing.begun import defect
 from symattn.models.auditing.layers.layer_judge import Judge
 from symattn.models.auditing.layers.part_judge import LayerFinding, PartFinding
 from symattn.models.auditing.layers.seen import Pass, TokenDigests, begun, same
-from symattn.models.auditing.patches import doing, reading
 from symattn.models.auditing.received import Received
 from symattn.models.auditing.setting import Args, Kwargs, Module, Tensor
-from symattn.models.configurations.promised_layers import Promised, promised
+from symattn.models.configurations import promised_layers
 from symattn.programs.names import Function
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Layers:
                 continue
             self._known.add(layer)
             try:
-                result = promised(config, int(name.rpartition(".")[2]), parts=True)
+                result = promised_layers.promised(config, int(name.rpartition(".")[2]), parts=True)
                 modules = {
                     part: layer.get_submodule(path) for part, path in result.layout.paths.items()
                 }
@@ -96,7 +96,11 @@ class Layers:
 
     # -- hooks ---------------------------------------------------------------------------------------------------------
     def _hook_layer_and_parts(
-        self, name: str, layer: Module, promise: Promised, modules: dict[str, Module]
+        self,
+        name: str,
+        layer: Module,
+        promise: promised_layers.Promised,
+        modules: dict[str, Module],
     ) -> None:
         self._hook_layer_module(
             layer,
@@ -132,10 +136,10 @@ class Layers:
         import torch
 
         # Passes that the probe of dependence repeats are not judged.
-        if doing.probing:
+        if patches.doing.probing:
             return
         try:
-            with reading(), torch.no_grad():
+            with patches.reading(), torch.no_grad():
                 act(*arguments)
         except Exception as error:
             layer_pass = self._find_current_layer_pass()
@@ -158,7 +162,7 @@ class Layers:
         import torch
 
         tokens = _find_first_tensor(args, kwargs)
-        layer_pass = begun(doing.models[-1] if doing.models else None, tokens)
+        layer_pass = begun(patches.doing.models[-1] if patches.doing.models else None, tokens)
         self._list_running_layers().append((layer, layer_pass))
         if layer_pass is None:
             return
@@ -227,7 +231,7 @@ class Layers:
     def _end_layer_pass(
         self,
         name: str,
-        promise: Promised,
+        promise: promised_layers.Promised,
         modules: dict[str, Module],
         layer: Module,
         args: Args,

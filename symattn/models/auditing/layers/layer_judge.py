@@ -32,7 +32,7 @@ from symattn.models.auditing.layers.seen import (
     spaced,
 )
 from symattn.models.auditing.setting import Floats, Module, numbers
-from symattn.models.configurations.promised_layers import Promised
+from symattn.models.configurations import promised_layers
 from symattn.models.configurations.stored_weights import split
 from symattn.verification.definitions.rotary_vectors import subjects
 
@@ -64,7 +64,11 @@ class Judge:
     """The judge of one pass, part after part: norms and linear layers, heads, sums, and the inputs of each."""
 
     def __init__(
-        self, call: Pass, promised: Promised, modules: Mapping[str, Module], search: bool
+        self,
+        call: Pass,
+        promised: promised_layers.Promised,
+        modules: Mapping[str, Module],
+        search: bool,
     ) -> None:
         self.layer_pass, self.promised, self.modules, self.search = call, promised, modules, search
         self.spec, self.layout = promised.block.attention, promised.layout

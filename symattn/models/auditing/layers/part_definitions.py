@@ -27,8 +27,8 @@ from symattn.verification.definitions.blocks import HIDDEN
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 from symattn.verification.definitions.rotary_vectors import WAYS
+from symattn.verification.rules import rotating
 from symattn.verification.rules.norms import right
-from symattn.verification.rules.rotating import of_tables, tables_of
 
 
 def _make_part_definition(
@@ -75,16 +75,16 @@ def angles(spec: Rotary, dtype: str) -> Definition:
     """Return the definition of cosines and sines of ``positions``; ``x`` has the width of the rotated vectors."""
 
     def changed(change: Function, positions: Array, x: Array) -> object:
-        return change(spec, positions, x, tables_of)
+        return change(spec, positions, x, rotating.tables_of)
 
     mistakes: dict[str, Function] = {
-        cause: partial(changed, change) for cause, change in of_tables(spec)
+        cause: partial(changed, change) for cause, change in rotating.of_tables(spec)
     }
     # In a half format the module's own is the likely one, in float32 either.
     for name in (dtype,) if dtype in HALF else HALF:
         cause = f"the frequencies are rounded to {name}, as a module does that is converted to it"
         mistakes[cause] = partial(_make_rough_rotary_tables, spec, name)
-    mistakes["cosines and sines are exchanged"] = lambda positions, x: tables_of(
+    mistakes["cosines and sines are exchanged"] = lambda positions, x: rotating.tables_of(
         spec, positions, x
     )[::-1]
     every = (Mistake("position", *mistake) for mistake in mistakes.items())

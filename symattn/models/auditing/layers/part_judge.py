@@ -20,7 +20,7 @@ from symattn.bounds.judge import holds, judge, union
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import SymattnError
-from symattn.models.auditing.call_judge import NARROWER, one_of
+from symattn.models.auditing import call_judge
 from symattn.models.auditing.setting import Floats
 from symattn.verification.codes import code_of
 from symattn.verification.definitions.definition_judge import expected, explains, legal
@@ -207,7 +207,7 @@ def _find_cause_of_part(subject: Definition, precision: Precision, case_result: 
     for mistake in subject.mistakes:
         if explains(subject, precision, case_result, mistake) and mistake.cause not in fitting:
             fitting.append(mistake.cause)
-    return one_of(fitting)
+    return call_judge.one_of(fitting)
 
 
 def _describe_narrower_format(
@@ -215,7 +215,7 @@ def _describe_narrower_format(
 ) -> str:
     """Say that the result is one of arithmetic in a narrower format, with its widest contract, or ""."""
     # The formats narrower than the arrays, in their order.
-    for name in NARROWER.get(dtype, ()):
+    for name in call_judge.NARROWER.get(dtype, ()):
         precision = Precision.of(name, contracts[0])
         if (
             judge(legal(subject, precision, case.inputs), precision, case, outcome).finding
@@ -269,7 +269,7 @@ def judged_linear(
     }
     fitting = [words for words, fits in near.items() if fits]
     if not fitting:
-        for name in NARROWER.get(dtype, ()):
+        for name in call_judge.NARROWER.get(dtype, ()):
             tokens, matrix, bias = (
                 _cast_floats_to_format(x, name),
                 _cast_floats_to_format(w, name),
@@ -279,7 +279,7 @@ def judged_linear(
             finite = all(np.isfinite(a).all() for a in factors)
             if finite and _measure_linear_error_ratio(got, tokens, matrix, bias, name) <= 1:
                 fitting.append(f"it is computed in {name}")
-    return PartFinding(part, ratio, True, one_of(fitting) or NONE)
+    return PartFinding(part, ratio, True, call_judge.one_of(fitting) or NONE)
 
 
 def _cast_floats_to_format(a: Floats, name: str) -> Floats:

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from symattn.arrays.formats import FORMATS, Format
+from symattn.models.auditing import promises
 from symattn.models.auditing.layers.part_judge import PartFinding
-from symattn.models.auditing.promises import ModelCall
 from symattn.models.auditing.received import Received
 from symattn.models.auditing.setting import Floats, Module, Tensor, numbers
 from symattn.programs.frameworks import dtype_name
@@ -58,7 +58,7 @@ class Pass:
     judged.
     """
 
-    context: ModelCall | None
+    context: promises.ModelCall | None
     items: list[int]
     places: list[int]
     n: int
@@ -236,7 +236,7 @@ def _match_cached_items(
     return items, PartFinding(_CACHE, open=("items of the batch are exchanged",) if moved else ())
 
 
-def begun(context: ModelCall | None, tokens: Tensor) -> Pass | None:
+def begun(context: promises.ModelCall | None, tokens: Tensor) -> Pass | None:
     """Return a pass for tokens (b, n, d_model), or None for an array of another form."""
     if not hasattr(tokens, "ndim") or tokens.ndim != 3 or 0 in tokens.shape:
         return None

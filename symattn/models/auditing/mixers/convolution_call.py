@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from symattn.arrays.formats import Format
-from symattn.models.auditing.call_judge import CallJudgement, one_of
+from symattn.models.auditing import call_judge
 from symattn.models.auditing.setting import Floats, Tensor
 
 
@@ -125,11 +125,11 @@ class ConvolutionCall:
         largest_error = np.abs(got - self.output).max()
         return float(largest_error / np.abs(self.output).max())
 
-    def judge(self, got: Floats) -> CallJudgement:
+    def judge(self, got: Floats) -> call_judge.CallJudgement:
         """Judge the whole output."""
         arrays = (self.x, self.taps, self.bias)
         if not all(np.isfinite(a).all() for a in arrays):
-            return CallJudgement(
+            return call_judge.CallJudgement(
                 np.nan, "unknown", "it received NaN or infinity: the cause is before the call"
             )
         # No sum that is smaller than the largest number of the format overflows.
@@ -141,10 +141,10 @@ class ConvolutionCall:
         ratio = float(ratios[~beyond].max(initial=0.0))
         if ratio <= 1 and beyond.any():
             words = f"numbers of {self.format.name} overflow"
-            return CallJudgement(np.nan, "unknown", words)
+            return call_judge.CallJudgement(np.nan, "unknown", words)
         if ratio <= 1 and self.state is not None and not self.state.is_right:
-            return CallJudgement(np.inf, "certified")
-        return CallJudgement(ratio, "" if ratio <= 1 else "certified")
+            return call_judge.CallJudgement(np.inf, "certified")
+        return call_judge.CallJudgement(ratio, "" if ratio <= 1 else "certified")
 
     def find_cause(self, got: Floats) -> str:
         """Return the one known mistake that explains a wrong result, in words; if several fit, these; or ""."""
@@ -152,7 +152,7 @@ class ConvolutionCall:
             # Only the state that the next call starts from is wrong.
             return "" if self.state is None else self.state.describe_mistake()
         fitting = [words for words, wrong in self._yield_mistakes() if wrong.explains(got, self)]
-        return one_of(list(dict.fromkeys(fitting)))
+        return call_judge.one_of(list(dict.fromkeys(fitting)))
 
     def explains(self, got: Floats, right: ConvolutionCall) -> bool:
         """Return whether a result is this call's, and not that of the right one."""

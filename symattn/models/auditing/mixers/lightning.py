@@ -20,9 +20,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from symattn.arrays.formats import FORMATS, Format
+from symattn.models.auditing import promises
 from symattn.models.auditing.mixers.chosen_heads import choose_heads, take_heads
 from symattn.models.auditing.mixers.recurrent_call import RecurrentCall
-from symattn.models.auditing.promises import ModelCall, cache_in
 from symattn.models.auditing.received import UnreadCall
 from symattn.models.auditing.setting import Args, Floats, Kwargs, Module, Tensor, numbers
 from symattn.programs.frameworks import dtype_name
@@ -62,7 +62,12 @@ class LightningPasses:
         self._passes: WeakKeyDictionary[Module, _Pass] = WeakKeyDictionary()
 
     def note(
-        self, layer: Module | None, part: Module, args: Args, out: Any, context: ModelCall | None
+        self,
+        layer: Module | None,
+        part: Module,
+        args: Args,
+        out: Any,
+        context: promises.ModelCall | None,
     ) -> None:
         """Note what a part of a layer received and returned, in a call of a model."""
         if layer is None or not is_lightning(layer):
@@ -84,15 +89,15 @@ class LightningPasses:
         """Return the recurrence of a pass that ended, and what it gave. Raises ``UnreadCall``."""
         noted = self._passes.pop(layer)
         passed = signature(layer.forward).bind_partial(*args, **kwargs).arguments
-        if cache_in(passed) is not None and not noted.known:
+        if promises.cache_in(passed) is not None and not noted.known:
             raise UnreadCall("it runs outside of a model, so that the state before it is unknown")
         state = out[1] if isinstance(out, tuple) and len(out) > 1 else None
         return _read_pass(layer, noted, passed.get("attention_mask"), state)
 
 
-def _state_in(context: ModelCall, place: int) -> Tensor | None:
+def _state_in(context: promises.ModelCall, place: int) -> Tensor | None:
     """Return a copy of the state of a layer in the cache with which a model was called; None if there is none."""
-    read = getattr(cache_in(context.arguments), "get_linear_cache", None)
+    read = getattr(promises.cache_in(context.arguments), "get_linear_cache", None)
     stored: Any = None if read is None else read(place)
     # Other kinds of layers leave an empty list at their place.
     return stored.detach().clone() if hasattr(stored, "detach") else None

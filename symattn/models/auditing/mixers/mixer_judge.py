@@ -7,13 +7,12 @@ from typing import Any
 
 from symattn.arrays.formats import FORMATS, Format
 from symattn.bounds.threads import one_blas_thread
+from symattn.models.auditing import call_judge, promises
 from symattn.models.auditing.audit_report import CallFinding
 from symattn.models.auditing.begun import CallSite, defect
-from symattn.models.auditing.call_judge import CallJudgement
 from symattn.models.auditing.mixers.convolution_call import ConvolutionCall
 from symattn.models.auditing.mixers.reading import MixerCall
 from symattn.models.auditing.mixers.recurrent_call import RecurrentCall, RecurrentResult
-from symattn.models.auditing.promises import NO_CONFIGURATION
 from symattn.models.auditing.received import UnreadCall
 from symattn.models.auditing.setting import Args, Floats, Kwargs, Tensor, numbers
 from symattn.programs.frameworks import dtype_name
@@ -52,7 +51,7 @@ def judge_mixer(
         return site.unread(str(reason))
     except Exception as error:
         return site.unread(defect(error))
-    unknown = NO_PROMISE if site.context is not None else NO_CONFIGURATION
+    unknown = NO_PROMISE if site.context is not None else promises.NO_CONFIGURATION
     # A convolution reaches as far back as it has taps.
     reach = call.taps.shape[1] if isinstance(call, ConvolutionCall) else None
     return CallFinding(
@@ -62,7 +61,7 @@ def judge_mixer(
 
 def _judge_returned(
     call: MixerCall, out: Any, rows: int | None, search: bool
-) -> tuple[CallJudgement, str]:
+) -> tuple[call_judge.CallJudgement, str]:
     if isinstance(call, ConvolutionCall):
         returned = _read_convolved(call, out)
         judged = call.judge(returned)

@@ -20,6 +20,7 @@ import numpy as np
 
 from symattn.arrays.formats import Format
 from symattn.arrays.precision import Precision
+from symattn.bounds.recurrent import sources
 from symattn.bounds.recurrent.recurrence import Recurrence
 from symattn.bounds.recurrent.recurrent_arithmetic import (
     RecurrentArithmetic,
@@ -31,8 +32,7 @@ from symattn.bounds.recurrent.recurrent_limits import (
     exact_values,
     limits,
 )
-from symattn.bounds.recurrent.sources import MOST_OF_RANGE
-from symattn.models.auditing.call_judge import CallJudgement, one_of
+from symattn.models.auditing import call_judge
 from symattn.models.auditing.mixers.chosen_heads import take_heads
 from symattn.models.auditing.setting import Floats, Tensor, numbers
 from symattn.verification.definitions.linear import LinearAttention, subject
@@ -140,35 +140,41 @@ class RecurrentCall:
         )
 
     # -- judging -------------------------------------------------------------------------------------------------------
-    def judge(self, got: RecurrentResult, rows: int | None, output: Format) -> CallJudgement:
+    def judge(
+        self, got: RecurrentResult, rows: int | None, output: Format
+    ) -> call_judge.CallJudgement:
         """Judge outputs at some rows, and the final state, by the arithmetic that explains them best.
 
         Only the worst case counts: an error of a norm is the same in several places, unlike independent roundings.
         """
         if reason := self._explain_silence(got):
-            return CallJudgement(np.nan, "unknown", reason)
+            return call_judge.CallJudgement(np.nan, "unknown", reason)
         if self.with_state and got.state is None:
             words = "it returned no final state, which was requested"
-            return CallJudgement(np.inf, "certified", words)
+            return call_judge.CallJudgement(np.inf, "certified", words)
         if not np.isfinite(got.output).all() or (
             got.state is not None and not np.isfinite(got.state).all()
         ):
             if self._may_overflow(output):
                 words = "its numbers are near the largest ones of a format, and may overflow"
-                return CallJudgement(np.nan, "unknown", words)
-            return CallJudgement(np.inf, "certified", "it gave NaN or infinity for finite arrays")
+                return call_judge.CallJudgement(np.nan, "unknown", words)
+            return call_judge.CallJudgement(
+                np.inf, "certified", "it gave NaN or infinity for finite arrays"
+            )
         best, last, silent = np.inf, None, False
         for way in self._list_arithmetics(output):
             # The element that rejected one arithmetic is enough to reject most of the others.
             rejected = last is not None and self._measure(got, way, rows, last).ratio > 1
             measured = self._measure(got, way, rows, last if rejected else None)
             if measured.ratio <= 1 and measured.finite:
-                return CallJudgement(measured.ratio, "")
+                return call_judge.CallJudgement(measured.ratio, "")
             silent = silent or not measured.finite
             best, last = min(best, measured.ratio), measured
         if silent:
-            return CallJudgement(np.nan, "unknown", "the law says nothing about these inputs")
-        return CallJudgement(best, "certified")
+            return call_judge.CallJudgement(
+                np.nan, "unknown", "the law says nothing about these inputs"
+            )
+        return call_judge.CallJudgement(best, "certified")
 
     def _explain_silence(self, got: RecurrentResult) -> str:
         """Return why the law is not about these arrays; "" if it is."""
@@ -189,7 +195,7 @@ class RecurrentCall:
 
     def _may_overflow(self, output: Format) -> bool:
         """Return whether a number of an implementation may be beyond its format, which the law does not cover."""
-        most = MOST_OF_RANGE * float(output.largest)
+        most = sources.MOST_OF_RANGE * float(output.largest)
         if np.abs(self.output).max(initial=0.0) > most:
             return True
         # Limits are infinite where a number of a chunk is near the largest one of its format.
@@ -342,7 +348,7 @@ class RecurrentCall:
                 np.abs(wrong - other).max() <= _SAME_OUTPUT * size for _, other in different
             ):
                 different.append((words, wrong))
-        return one_of([words for words, _ in different])
+        return call_judge.one_of([words for words, _ in different])
 
     def _find_rougher_format(self, got: RecurrentResult, rows: int | None, output: Format) -> str:
         """Return the rougher format to which a right final state is rounded; "" if it is to none."""
