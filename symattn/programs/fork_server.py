@@ -1,7 +1,7 @@
 """Processes that are copies of one which has imported a target's libraries: they are imported once for all of them.
 
-Most of the processor time of a short judgement is the import of PyTorch. The server imports libraries and symattn's
-worker, but neither a definition nor the target, and is asked for copies of itself. A copy starts as a new process does:
+Most of the processor time of a short judgement is the import of PyTorch or JAX. The server imports libraries and
+symattn's worker, but neither a definition nor the target, and is asked for copies of itself. A copy starts as a new process does:
 with pipes of its own, as the leader of a session, and confined before it reads anything. Linux alone: elsewhere
 libraries may not survive a copy.
 """
@@ -28,7 +28,11 @@ from typing import IO, Any
 from symattn.programs.process import time_spent
 
 #: Libraries that are imported before the target is, if its text or that of a reference imports them.
-LIBRARIES = ("torch",)
+LIBRARIES = ("torch", "jax")
+#: Of these, the libraries that read the environment when they are imported, which code may have set before.
+_CONFIGURED_BEFORE = frozenset(["jax"])
+#: Words of code that sets such variables.
+_SETTING = ("environ", "putenv")
 _START_SECONDS = 60.0  # for the imports of the server, before a process is started without it
 _END_SECONDS = 60.0  # for the end of a process that was killed
 _PID, _STATUS = struct.Struct("i"), struct.Struct("id")
@@ -39,18 +43,29 @@ _MAX_TEXT = 1 << 22  # bytes of a file whose imports are looked up
 def libraries_of(paths: Sequence[Path | None]) -> tuple[str, ...]:
     """Return the libraries that Python files import, or a definition in JSON with a reference in Python.
 
-    A library is left out if a module beside a file, or in the working directory, has its name.
+    A library is left out if a module beside a file, or in the working directory, has its name. If it reads variables
+    of the environment when it is imported, it is also left out where a file, or a module beside it, may set them.
     """
-    texts = [_text_of(path) for path in paths if path is not None]
-    folders = [Path.cwd(), *(path.parent for path in paths if path is not None)]
+    files = [path for path in paths if path is not None]
+    texts = [_text_of(path) for path in files]
+    names = {name for text in texts for name in _names_of_imports(text)}
+    wanted = [name for name in LIBRARIES if name in names and find_spec(name) is not None]
+    if not wanted:
+        return ()
+    # Such a module would be imported in place of the library.
+    beside = names & _modules_in(Path.cwd(), *(path.parent for path in files))
+    may_configure = bool(beside) or any(word in text for text in texts for word in _SETTING)
+    left_out = beside | (_CONFIGURED_BEFORE if may_configure else frozenset())
+    return tuple(name for name in wanted if name not in left_out)
 
-    def imported(name: str) -> bool:
-        shadowed = any((f / name).exists() or (f / f"{name}.py").exists() for f in folders)
-        named = any(name in _names_of_imports(text) for text in texts)
-        # A module beside the file would be imported in place of the library.
-        return not shadowed and named and find_spec(name) is not None
 
-    return tuple(filter(imported, LIBRARIES))
+def _modules_in(*folders: Path) -> set[str]:
+    """Return the names by which modules and packages in folders would be imported, and other names there."""
+    result: set[str] = set()
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            result |= {name.removesuffix(".py") for name in os.listdir(folder)}
+    return result
 
 
 #: The names after an import, and the module after "from". In JSON, a statement follows the letter of an escaped end of

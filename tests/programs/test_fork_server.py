@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from symattn import Attention
 from symattn.programs import child, fork_server
 from symattn.programs.child import TargetOptions
 from symattn.programs.request import Request
@@ -103,6 +104,39 @@ def test_libraries_are_those_that_the_text_imports(tmp_path: Path) -> None:
     assert fork_server.libraries_of([path]) == ()
     path.write_text("# this imports no library\nimport torchlike\n")
     assert fork_server.libraries_of([path, tmp_path / "missing.py"]) == ()
+
+
+@pytest.mark.jax
+def test_a_library_is_not_imported_before_code_that_may_configure_it(tmp_path: Path) -> None:
+    path = tmp_path / "kernel.py"
+    path.write_text("import jax\nfrom helpers import tile\n")
+    assert fork_server.libraries_of([path]) == ("jax",)
+    (tmp_path / "helpers.py").write_text("")
+    assert fork_server.libraries_of([path]) == ()
+    path.write_text("import os\nos.environ['JAX_ENABLE_X64'] = '1'\nimport jax\n")
+    assert fork_server.libraries_of([path]) == ()
+
+
+CONFIGURED = """
+import os
+{setting}
+import jax
+
+def dtype(q, k, v):
+    return jax.numpy.zeros(q.shape, "float64")
+"""
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize(("setting", "dtype"), [("", "float32"), ("os.environ['JAX_ENABLE_X64'] = '1'", "float64")])
+def test_a_copy_computes_as_the_file_has_configured(setting: str, dtype: str, tmp_path: Path) -> None:
+    path = tmp_path / "kernel.py"
+    path.write_text(CONFIGURED.format(setting=setting))
+    with child.with_fork_server(TargetOptions(framework="numpy"), path) as how:
+        assert isinstance(how, TargetOptions)
+        with how.opened(f"{path}:dtype", Attention()) as runner:
+            inputs = {name: np.ones((2, 3), np.float32) for name in "qkv"}
+            assert runner.run(inputs).dtype == dtype
 
 
 @pytest.mark.parametrize(
