@@ -112,7 +112,7 @@ def test_the_contract_that_is_printed_is_the_one_that_was_given() -> None:
 def test_another_rule_is_another_print(monkeypatch: pytest.MonkeyPatch) -> None:
     p = Precision.of("fp32")
     before = a_priori(InputLimits(64, 64, 8.0, 4.0), p)
-    monkeypatch.setattr(formula_of, "exponents", lambda x, *rest: by_rule(x._replace(times=2 * x.times), *rest))
+    monkeypatch.setattr(formula_of.rule, "exponents", lambda x, *rest: by_rule(x._replace(times=2 * x.times), *rest))
     after = a_priori(InputLimits(64, 64, 8.0, 4.0), p)
     assert after.value > 1.01 * before.value
     assert "2B" in text(after.formula[-1])

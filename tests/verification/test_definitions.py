@@ -34,8 +34,7 @@ from symattn.document.evidence import Verdict
 from symattn.programs import definitions
 from symattn.programs.specifications import definitions_of
 from symattn.programs.verifying import Options, requested, verified
-from symattn.verification.definitions import definition_causes as definition_causes
-from symattn.verification.definitions import gradients
+from symattn.verification.definitions import definition_judge, gradients
 from symattn.verification.definitions.definition_judge import explains, legal
 from symattn.verification.definitions.definition_mistakes import of_fields
 from symattn.verification.definitions.definition_subject import Definition, Input
@@ -278,7 +277,7 @@ def test_few_mistakes_are_bounded_where_none_explains_a_gradient(monkeypatch: py
         dq, dk, dv = Gradient(Attention())(do, q=q, k=k, v=v)
         return dq * np.linspace(1, 1.5, dq.shape[-2])[:, None], dk, np.roll(dv, 1, axis=0)
 
-    monkeypatch.setattr(definition_causes, "explains", counted)
+    monkeypatch.setattr(definition_judge, "explains", counted)
     (fault,) = verify(backward, Gradient(Attention()), precision="float64", examples=0).faults
     assert (fault.step, fault.cause) == ("backward", None)
     assert len(asked) < 150

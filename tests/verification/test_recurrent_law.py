@@ -149,8 +149,8 @@ def halved(made: Roundings) -> Roundings:
 @pytest.mark.parametrize("false", [without_copy, halved])
 def test_a_false_law_is_exceeded_by_a_legal_program(false: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0.9 < adversarial_share(one_read(), 1, 0, 0) <= 1
-    true = law.largest_in_chunk
-    monkeypatch.setattr(law, "largest_in_chunk", lambda *given: false(true(*given)))
+    true = law.sources.largest_in_chunk
+    monkeypatch.setattr(law.sources, "largest_in_chunk", lambda *given: false(true(*given)))
     assert adversarial_share(one_read(), 1, 0, 0) > 1.2
 
 
