@@ -5,8 +5,7 @@ from unittest.mock import patch
 
 import pytest
 
-from symattn import Attention, Rotary, audit
-from symattn.document.errors import InputError
+from symattn import Attention, InputError, Rotary, audit
 from symattn.models.configurations import attention
 
 HEADS, KEYS = (4, 8, 4), (2, 4, 1)

@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Rotary
-from symattn.document.errors import InputError
+from symattn import Attention, InputError, Rotary
 from symattn.models.configurations import attention
 
 #: Tokens of text around an image of 2 × 2 patches.

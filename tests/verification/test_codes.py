@@ -10,23 +10,26 @@ from typing import Any
 import pytest
 
 from symattn import (
+    Alibi,
     Attention,
     Block,
+    Buckets,
     Cached,
     DepthAttention,
     Differential,
     Gradient,
     LayerNorm,
     LinearAttention,
+    LinearScaling,
     Merge,
+    NTKScaling,
     RMSNorm,
     Rotary,
     Softmax,
+    YarnScaling,
     verify,
 )
 from symattn.attention import softmax
-from symattn.attention.positions.position_fields import Alibi, Buckets
-from symattn.attention.positions.rotary_fields import LinearScaling, NTKScaling, YarnScaling
 from symattn.faults.corpus import SPECIFICATIONS, names
 from symattn.programs.specifications import definitions_of
 from symattn.verification.codes import ANY_STEP, code_of, codes, lines_of, read_code, read_codes, sentences

@@ -17,20 +17,21 @@ from symattn import (
     InputError,
     LayerNorm,
     LinearAttention,
+    LinearScaling,
     Merge,
+    NTKScaling,
+    Precision,
     RMSNorm,
     Rotary,
     Softmax,
+    Verdict,
     verify,
 )
-from symattn.arrays.precision import Precision
 from symattn.attention.positions.checks import least_width
 from symattn.attention.positions.rotary import rotate
-from symattn.attention.positions.rotary_fields import LinearScaling, NTKScaling
 from symattn.bounds.called_target import Outcome
 from symattn.bounds.case_result import Case, screening_error
 from symattn.bounds.judge import judge
-from symattn.document.evidence import Verdict
 from symattn.programs import definitions
 from symattn.programs.specifications import definitions_of
 from symattn.programs.verifying import Options, requested, verified

@@ -19,10 +19,10 @@ from symattn import (
     InputError,
     LayerNorm,
     LinearAttention,
+    Precision,
     Rotary,
     verify,
 )
-from symattn.arrays.precision import Precision
 from symattn.bounds.called_target import Argument, Convention, Outcome
 from symattn.bounds.case_result import Case
 from symattn.bounds.domain import Lengths

@@ -7,10 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Gradient, LinearAttention, verify
-from symattn.bounds.domain import Domain
-from symattn.document.errors import InputError
-from symattn.document.evidence import Verdict
+from symattn import Domain, Gradient, InputError, LinearAttention, Verdict, verify
 from symattn.programs.definitions import Backpropagated
 from symattn.programs.verifying import Options, verified
 from symattn.verification.definitions import gradients, linear

@@ -7,8 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from symattn import Attention, Verdict, verify
-from symattn.arrays.precision import Precision
+from symattn import Attention, Precision, Verdict, verify
 from symattn.bounds.judge import expected
 from tests.verification.test_fields_of_models import attended, rms
 

@@ -6,14 +6,12 @@ from functools import partial
 import numpy as np
 import pytest
 
-from symattn import Attention, Precision
+from symattn import Attention, Cached, Precision, Undecided
 from symattn.bounds import reference
 from symattn.bounds.called_target import Outcome
 from symattn.bounds.case_result import Case, CaseResult, Expected
 from symattn.bounds.judge import judge, of_attention, union
-from symattn.document.errors import Undecided
 from symattn.verification.definitions import caches, definition_judge, lse
-from symattn.verification.definitions.caches import Cached
 from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.definitions.inputs_by_letters import FAMILIES
 

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Domain, Gradient, InputError, LinearAttention, Verdict, verify
+from symattn import Domain, Gradient, InputError, LinearAttention, Precision, Verdict, verify
 from symattn.arrays.formats import Format
-from symattn.arrays.precision import Precision
 from symattn.bounds.linear_forms import LinearTerms, allowed_of_moved_gates
 from symattn.bounds.recurrent.gate_errors import bound_sigmoid_gates, bound_softplus_gates
 from symattn.bounds.recurrent.recurrent_arithmetic import RecurrentArithmetic

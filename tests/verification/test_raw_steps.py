@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Domain, Gradient, LinearAttention, Verdict
+from symattn import Domain, Gradient, LinearAttention, Precision, Verdict
 from symattn.arrays.formats import Format
-from symattn.arrays.precision import Precision
 from symattn.bounds.recurrent.recurrence import Recurrence
 from symattn.bounds.recurrent.recurrent_arithmetic import RecurrentArithmetic
 from symattn.bounds.recurrent.recurrent_limits import exact_values, limits

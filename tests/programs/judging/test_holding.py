@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, judge
+from symattn import Attention, Evidence, Grade, judge
 from symattn.bounds.called_target import Argument, Convention, Outcome
 from symattn.bounds.inputs import Sizes
-from symattn.document.evidence import Evidence, Grade
 from symattn.programs import child, process
 from symattn.programs.answers import has_declared_types, is_convention, is_identity, is_outcome
 from symattn.programs.guard import Tampered

@@ -11,16 +11,16 @@ import jsonschema
 import numpy as np
 import pytest
 
-from symattn import Attention, judge
+from symattn import Attention, CannotRun, Judgement, judge
 from symattn.bounds.called_target import Convention
 from symattn.document import schemas
-from symattn.document.errors import CannotRun, CannotRunHere
+from symattn.document.errors import CannotRunHere
 from symattn.programs import calls, guard
 from symattn.programs.child import TargetOptions
 from symattn.programs.judging import references
 from symattn.programs.judging.benchmark import Benchmark
 from symattn.programs.judging.definition_file import KernelDefinition
-from symattn.programs.judging.judgement import Judgement, Status
+from symattn.programs.judging.judgement import Status
 from symattn.programs.judging.judging import CandidateJudge, identity_of, with_further_calls
 from symattn.programs.judging.references import ByReference, _with_own_inputs
 from symattn.programs.judging.workloads import Workloads, with_workloads

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import LinearAttention, judge
-from symattn.bounds.domain import Domain
+from symattn import Domain, LinearAttention, judge
 from symattn.programs.judging.definition_file import read_definition
 from symattn.programs.judging.judgement import Status
 from symattn.programs.judging.recurrences import (

@@ -8,8 +8,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, LayerNorm, judge
-from symattn.arrays.precision import Precision
+from symattn import Attention, InputError, LayerNorm, Precision, judge
 from symattn.bounds.called_target import Argument, Convention
 from symattn.document import schemas
 from symattn.programs.definitions import Formed

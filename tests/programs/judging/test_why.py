@@ -12,12 +12,11 @@ import jsonschema
 import numpy as np
 import pytest
 
-from symattn import Attention, Grade, judge
+from symattn import Attention, Evidence, Grade, judge
 from symattn.bounds.called_target import Outcome
 from symattn.bounds.inputs import Sizes
 from symattn.document import schemas
 from symattn.document.errors import CannotRunHere
-from symattn.document.evidence import Evidence
 from symattn.programs.child import WithArraysAlone
 from symattn.programs.guard import Tampered
 from symattn.programs.judging import judging

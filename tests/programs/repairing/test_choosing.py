@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn.document.evidence import Grade
+from symattn import Grade
 from symattn.programs.repairing import choosing
 from symattn.programs.repairing.choosing import _EditSearch
 from symattn.programs.repairing.edits import Edit

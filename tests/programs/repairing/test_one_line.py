@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from symattn.document.evidence import Grade
+from symattn import Grade
 from symattn.verification.repair import Repair, Replacement
 from tests.programs.repairing.measure import Measured, Program, measured, programs, table
 
