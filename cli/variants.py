@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -83,6 +84,8 @@ def _recurrence(settings: dict[str, Any]) -> LinearAttention | None:
     return LinearAttention.named(name)
 
 
+#: What Python's users write for the definition of a model.
+_OF_NAMED_MODEL = re.compile(r"""\w+\.(?:named|like)\((['"])(?P<model>[\w.-]+)\1\)""")
 #: Settings of models.
 _OF_MODELS = ("like", "config", "layer", "kind", "without")
 
@@ -93,10 +96,16 @@ def read(text: str, attention: Attention | None = None) -> Specification:
     Nothing is evaluated: fields are literals, fractions such as 1/8, and descriptions. Raises InputError.
     """
     from symattn.attention.codec.field_values import parsed
+    from symattn.document.errors import InputError
     from symattn.programs.specifications import BY_WORD
 
     linear = BY_WORD["LinearAttention"]
     more = {linear.word: lambda **fields: linear.build(fields, None)}
+    of_model = _OF_NAMED_MODEL.fullmatch(text.strip())
+    if of_model:
+        raise InputError(
+            f"--definition {text}: no call is evaluated; hint: --like {of_model['model']}"
+        )
     word, values = parsed(text, BY_WORD, more)
     return BY_WORD[word].build(values, attention)  # type: ignore[no-any-return]
 

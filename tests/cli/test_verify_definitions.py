@@ -171,6 +171,8 @@ def test_descriptions_within_a_definition_are_written_and_read() -> None:
         (["LayerNorm(eps=open('x'))"], "the value of eps"),
         (["LayerNorm(**{})"], "no field **"),
         (["LayerNorm("], "is no definition"),
+        (["LinearAttention.named('rwkv6')"], "hint: --like rwkv6"),
+        (['LinearAttention.like("gla")'], "hint: --like gla"),
         (["("], "is no definition"),
         (["[" * 5000], "is no definition"),
         (["__import__('os').getcwd()"], "is no definition"),
