@@ -232,7 +232,7 @@ def with_shares(
     """Return the bound and its shares by step; no shares if it is unbounded. Raises ``Refused`` if balls are needed."""
     # Plain attention needs no run on enclosures.
     if plain_bound.applies(spec, inputs):
-        return plain_bound.evaluate(spec, inputs, precision, shares=True)
+        return plain_bound.evaluate(spec, inputs, precision, shares=True)[:2]
     if not encloses(spec, inputs) or _PROJECTED & set(inputs):
         raise Refused("this specification is bounded in balls")
     return of_run(run(spec, inputs, kind=Enclosure), precision, shares=True)

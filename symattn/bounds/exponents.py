@@ -56,6 +56,19 @@ class ScoreExponents(NamedTuple):
     shift: Any = 0.0
     far: Any = False  # the row has allowed keys that count as forbidden, (…, rows, 1)
 
+    @property
+    def widest(self) -> float:
+        """The largest distance of two scores of a row, at most; NaN if a score is none."""
+        top = np.where(self.open_, self.t, -np.inf).max(axis=-1, keepdims=True)
+        low = np.where(self.open_, self.t, np.inf).min(axis=-1, keepdims=True)
+        return float((top - low + 2 * self.r).max())
+
+
+def least_far_distance(precision: Precision) -> float:
+    """Return L + 1 of step 7 of ``worst_case``: no key is far below another one if scores are less apart."""
+    # The 1 covers roundings.
+    return 4 - log(float(min(precision.score.eta, precision.accumulate.eta)))
+
 
 def far_below(
     t: Floats, tau: Floats, open_: NDArray[np.bool_], reach: np.ndarray, precision: Precision
@@ -65,8 +78,7 @@ def far_below(
     L is larger by 1, and each part by 2⁻⁴⁰ of itself, than in the statement, which covers the roundings here.
     """
     p = precision
-    # L + 1 of step 7: the 1 covers the roundings here.
-    least = 4 - log(float(min(p.score.eta, p.accumulate.eta)))
+    least = least_far_distance(p)
     with np.errstate(all="ignore"):
         t = np.where(open_, t, -np.inf)
         top = t.argmax(axis=-1)[..., None]

@@ -33,6 +33,7 @@ from symattn.bounds.case_result import (
     screening_error,
     shares,
 )
+from symattn.bounds.exponents import least_far_distance
 from symattn.bounds.reference import RIGHT, Run, Variant, canonical, changed, run
 from symattn.document.errors import InputError, Refused, Undecided
 
@@ -53,7 +54,8 @@ class Traced(Expected):
     """The exact output with its run, and how far a legal implementation may be from it.
 
     The run is on enclosures if these are narrow enough for the allowed error, else on balls. If the output alone is
-    known without a run, as ``quick``, the run is made on demand; ``values`` are then those of the inputs.
+    known without a run, as ``quick``, the run is made on demand; ``values`` are then those of the inputs, and no two
+    scores of a row are more than ``widest`` apart.
     """
 
     make: Callable[[], Run]
@@ -61,6 +63,7 @@ class Traced(Expected):
     quick: EnclosedOutput | None = None
     lenient: bool = False
     values: np.ndarray | None = None
+    widest: float = np.inf
 
     @classmethod
     def of(cls, run: Run, allowed: np.ndarray) -> Traced:
@@ -183,10 +186,11 @@ def in_float64(spec: Attention, inputs: Inputs, precision: Precision) -> Traced 
         return None
     if result is None:
         return None
-    fast = plain_bound.allowed(spec, inputs, precision)
+    fast, _, widest = plain_bound.evaluate(spec, inputs, precision)
     values = np.asarray(inputs["v"], dtype=np.float64)
     # The exact run is lazy, since few calls need it.
-    return Traced(lambda: _by_run(spec, inputs, precision, fast).run, fast, result, values=values)
+    make = lambda: _by_run(spec, inputs, precision, fast).run  # noqa: E731
+    return Traced(make, fast, result, values=values, widest=widest)
 
 
 def in_floats(spec: Attention, inputs: Inputs, precision: Precision, near: np.ndarray) -> Traced:
@@ -443,6 +447,9 @@ def of_attention(spec: Attention, precision: Precision, inputs: Inputs) -> Legal
         )
         # Leaving out far keys matters for long rows of large scores, and not where all is decisive.
         if spec.mask == "additive" or n_k < _LONG or near or right.decisive().all():
+            return [right]
+        # Then no key is far below another one, and both bounds are the same.
+        if right.widest < least_far_distance(precision):
             return [right]
         # Lengths tell the shape of the scores, of which a run would be made for it alone.
         shape = tuple(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -168,6 +168,7 @@ class PlainBound(ByHead):
         n_q = arrays["q"].shape[-2]
         shape = (*front(spec, arrays), n_q, arrays["v"].shape[-1])
         super().__init__(precision, shape, shares)
+        self.widest = 0.0  # the largest distance of two scores of a row, at most
         every, sizes = (
             list(heads(*of_places(spec, arrays))),
             (shape[-2], int(arrays["k"].shape[-2])),
@@ -178,7 +179,10 @@ class PlainBound(ByHead):
             for some in head_blocks(len(every), *sizes):
                 tile = _Tile(self, every[some])
                 for rows in row_blocks(*sizes):
-                    self.put((some, rows), tile.scores(rows), tile.values)
+                    scores = tile.scores(rows)
+                    # A score that is no number has any distance, and NaN stays.
+                    self.widest = float(np.maximum(self.widest, scores.widest))
+                    self.put((some, rows), scores, tile.values)
 
     def factor(self, scores: Floats, q: Floats, some: Sequence[Head]) -> Floats:
         """Return the scores of some heads, scaled."""
@@ -316,13 +320,21 @@ def pieces(n: int, size: int) -> Iterator[slice]:
     return (slice(start, min(start + size, n)) for start in starts)
 
 
+class Evaluated(NamedTuple):
+    """A bound for each element of the output, +∞ where there is none, its shares by step, and ``widest``.
+
+    No two scores of a row are more than ``widest`` apart, if that is a number.
+    """
+
+    allowed: Floats
+    shares: dict[str, Floats]
+    widest: float
+
+
 def evaluate(
     spec: Attention, inputs: Inputs, precision: Precision, shares: bool = False
-) -> tuple[Floats, dict[str, Floats]]:
-    """Return the bound for each element of the output, +∞ where there is none, and optionally its shares by step.
-
-    For inputs for which it ``applies``.
-    """
+) -> Evaluated:
+    """Return the bound for inputs for which it ``applies``, and optionally its shares by step."""
     q, v = inputs["q"], inputs["v"]
     # Without an axis of heads, values may have more leading axes than queries.
     lead = q.shape[:-2] if spec.head_axis else np.broadcast_shapes(q.shape[:-2], v.shape[:-2])
@@ -331,12 +343,11 @@ def evaluate(
         result = PlainBound(spec, inputs, precision, shares)
     # Where a comparison of scores depends on rounding, no bound is claimed.
     except Undecided:
-        return np.full(shape, np.inf), {}
-    return result.allowed.reshape(shape), {
-        name: part.reshape(shape) for name, part in result.shares.items()
-    }
+        return Evaluated(np.full(shape, np.inf), {}, np.inf)
+    parts = {name: part.reshape(shape) for name, part in result.shares.items()}
+    return Evaluated(result.allowed.reshape(shape), parts, result.widest)
 
 
 def allowed(spec: Attention, inputs: Inputs, precision: Precision) -> Floats:
     """Return the bound alone, see ``evaluate``."""
-    return evaluate(spec, inputs, precision)[0]
+    return evaluate(spec, inputs, precision).allowed

@@ -1,9 +1,9 @@
 """Processes that are copies of one which has imported a target's libraries: they are imported once for all of them.
 
 Most of the processor time of a short judgement is the import of PyTorch or JAX. The server imports libraries and
-symattn's worker, but neither a definition nor the target, and is asked for copies of itself. A copy starts as a new process does:
-with pipes of its own, as the leader of a session, and confined before it reads anything. Linux alone: elsewhere
-libraries may not survive a copy.
+symattn's worker, but neither a definition nor the target, and is asked for copies of itself. A copy starts as a new
+process does: with pipes of its own, as the leader of a session, and confined before it reads anything. Linux alone:
+elsewhere libraries may not survive a copy.
 """
 
 from __future__ import annotations

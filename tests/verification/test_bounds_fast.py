@@ -12,6 +12,7 @@ from symattn.arrays.ball import precision as bits
 from symattn.arrays.enclosing.exponential import exp
 from symattn.bounds import exponents, float_worst_case, growth, plain_bound
 from symattn.bounds.balls import allowed
+from symattn.bounds.judge import of_attention
 from symattn.bounds.priori import InputLimits, a_priori
 from symattn.bounds.reference import run
 from symattn.bounds.worst_case import bound
@@ -272,3 +273,27 @@ def test_impossible_sizes_are_refused(what: dict[str, float]) -> None:
     sizes: dict[str, Any] = {"n": 4, "d_k": 2, "score_max": 1.0, "v_max": 1.0} | what
     with pytest.raises(InputError, match=next(iter(what))):
         InputLimits(**sizes)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("size", [0.5, 1.0, 2.0, 4.0, 8.0])
+def test_the_second_bound_is_left_out_only_where_no_key_is_far_below(dtype: str, size: float) -> None:
+    rng = np.random.default_rng(7)
+    given = {name: rng.normal(size=(128, 16)).astype(np.float16).astype(np.float32) for name in "qkv"}
+    given |= {name: given[name] * np.float32(size) for name in "qk"}
+    precision = Precision.of(dtype)
+    scores = given["q"].astype(np.float64) @ given["k"].T.astype(np.float64) / 4.0
+    widest = plain_bound.evaluate(Attention(), given, precision).widest
+    assert widest >= (scores.max(-1) - scores.min(-1)).max()
+    every = np.ones(scores.shape, dtype=bool)
+    far = exponents.far_below(scores, np.zeros_like(scores), every, np.zeros((128, 1)), precision)
+    assert far.any() <= (widest >= exponents.least_far_distance(precision))
+
+
+def test_keys_far_below_make_the_bound_smaller() -> None:
+    """Their weights are 0 in float16, so that errors of their scores have no part in it."""
+    rng, precision = np.random.default_rng(0), Precision.of("float16")
+    given = {name: rng.normal(size=(128, 16)).astype(np.float16).astype(np.float32) for name in "qkv"}
+    given |= {name: given[name] * np.float32(4.0) for name in "qk"}
+    (right,) = of_attention(Attention(), precision, given).ways[0]()
+    assert (right.allowed / plain_bound.allowed(Attention(), given, precision)).min() < 0.9
