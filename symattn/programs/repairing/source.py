@@ -547,7 +547,7 @@ class Sources:
         for part in (*x.__bases__, *in_file):
             self._collect_reachable_objects(part)
 
-    @property
+    @cached_property
     def has_kernels(self) -> bool:
         """Return whether the function launches kernels that are edited."""
         return any(source.is_kernel for source in self.functions.values())
@@ -633,6 +633,8 @@ class Sources:
 
     def _edited_numbers(self, replacements: Sequence[Replacement]) -> dict[str, Any]:
         """Return the numbers of the module that are replaced, by name."""
+        if not replacements:  # as for most edits
+            return {}
         lines = [line.rstrip("\n") for line in self.text.lines]
         result = {}
         for r in replacements:

@@ -248,6 +248,8 @@ class Trials:
         result = self._make_version_for_samples(edits)
         if result is not None:
             result.begin_call = self._begin_last_call
+            if not self.sources.has_kernels:
+                result.around_call = one_torch_thread
             result.is_brief = self.sources.has_kernels
             self._begin_last_call()
         return result
@@ -283,7 +285,7 @@ class Trials:
     def screen(self, several: Iterable[tuple[Edit, ...]]) -> list[Screened]:
         """Try edits, or several at once; return those that pass all samples, and single ones that repair a part."""
         result = []
-        with _quiet():
+        with _quiet(), one_torch_thread():
             for number, edits in enumerate(several):
                 version = self._make_version_for_samples(edits)
                 if version is None:
@@ -300,12 +302,13 @@ class Trials:
     def score(self, edits: Iterable[Edit]) -> list[float]:
         """Return for each edit how many of the various wrong samples it repairs, by the share of right entries."""
         result = []
-        as_it_is = self._score_edited_version(self._target.version(self.sources.rebuild()))
-        for edit in edits:
-            version = self._make_version_for_samples((edit,))
-            result.append(
-                0.0 if version is None else self._score_edited_version(version) - as_it_is
-            )
+        with one_torch_thread():
+            as_it_is = self._score_edited_version(self._target.version(self.sources.rebuild()))
+            for edit in edits:
+                version = self._make_version_for_samples((edit,))
+                result.append(
+                    0.0 if version is None else self._score_edited_version(version) - as_it_is
+                )
         return result
 
     def repaired(self, edits: Sequence[Edit]) -> tuple[int, int]:
@@ -502,6 +505,25 @@ def _quiet() -> Iterator[None]:
     with captured(), warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         yield
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """Let PyTorch use a single thread, if it is loaded.
+
+    With more of them it spends several times as much processor time on small arrays, mostly waiting.
+    """
+    torch = sys.modules.get("torch")
+    # A module of this name may be another one.
+    before = torch.get_num_threads() if hasattr(torch, "set_num_threads") else 1
+    if torch is None or before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager
