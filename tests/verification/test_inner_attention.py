@@ -12,7 +12,10 @@ from symattn.bounds.called_target import Argument, Convention
 from symattn.programs.specifications import definitions_of
 from symattn.programs.verifying import Options, verified
 from symattn.verification.definitions.definition_subject import Definition
+from symattn.verification.diagnosis.blaming import other_function
+from symattn.verification.diagnosis.coarser import side
 from symattn.verification.engine import finds_fault
+from symattn.verification.input_source import Array
 from symattn.verification.probing import probes
 
 CAUSAL = Attention(causal=True)
@@ -209,3 +212,66 @@ def test_late_rows_of_a_cache_show_in_float16(lost: Callable[[int], slice], foun
     options, spec = Options(dtype="float16", framework="numpy"), Cached(CAUSAL)
     with options.opened(_with_cache(lost), spec) as runner:
         assert finds_fault(options.session(runner, spec)) is found
+
+
+# -- what weights show of a function that no known mistake explains --
+def _rational(x: Array) -> Array:
+    """A function that is near eˣ for small x ≤ 0, and falls more slowly."""
+    return np.asarray(1 / (1 - x + x * x / 2 - x**3 / 6))
+
+
+def _weights(of: Callable[[Array], Array], scores: Array) -> Array:
+    terms = of(scores - scores.max(axis=-1, keepdims=True))
+    return np.asarray(terms / terms.sum(axis=-1, keepdims=True))
+
+
+def _gradients(of: Callable[[Array], Array], q: Array, k: Array, v: Array, do: Array) -> tuple[Array, ...]:
+    root = np.sqrt(q.shape[-1])
+    p = _weights(of, q @ np.swapaxes(k, -1, -2) / root)
+    dp = do @ np.swapaxes(v, -1, -2)
+    ds = p * (dp - (dp * p).sum(axis=-1, keepdims=True)) / root
+    return ds @ k, np.swapaxes(ds, -1, -2) @ q, np.swapaxes(p, -1, -2) @ do
+
+
+def _softmax_by(of: Callable[[Array], Array]) -> Program:
+    return lambda scores: _weights(of, scores)
+
+
+def _gradient_by(of: Callable[[Array], Array]) -> Program:
+    return lambda q, k, v, do: _gradients(of, q, k, v, do)
+
+
+PROGRAMS = [(Softmax(), _softmax_by), (Gradient(Attention()), _gradient_by)]
+
+
+@pytest.mark.parametrize(("spec", "made"), PROGRAMS, ids=["softmax", "gradient"])
+def test_another_function_than_the_exponential_is_read_off_any_weights(spec: Any, made: Any) -> None:
+    options = Options(dtype="float64")
+    for function, step in ((_rational, "exp"), (np.exp, "")):
+        with options.opened(made(function), spec) as runner:
+            session = options.session(runner, spec)
+            assert other_function(session, [])[0] == step
+
+
+def _with_log_sums(scores_in: type, weights_in: type) -> Program:
+    def run(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
+        scores = (q.astype(scores_in) @ k.T.astype(scores_in) / scores_in(np.sqrt(q.shape[-1]))).astype(np.float32)
+        top = scores.max(axis=-1, keepdims=True)
+        terms = np.exp(scores - top)
+        total = terms.sum(axis=-1, keepdims=True)
+        output = (terms / total).astype(weights_in) @ v.astype(weights_in)
+        return output.astype(np.float32), (top + np.log(total))[..., 0]
+
+    return run
+
+
+SIDES = [(np.float16, np.float32, "score"), (np.float32, np.float16, "values"), (np.float32, np.float32, "")]
+
+
+@pytest.mark.parametrize(("scores_in", "weights_in", "step"), SIDES, ids=["scores", "values", "neither"])
+def test_the_side_that_loses_digits_is_seen_beside_log_sums(scores_in: type, weights_in: type, step: str) -> None:
+    options, spec = Options(dtype="float32"), Attention(lse=True)
+    with options.opened(_with_log_sums(scores_in, weights_in), spec) as runner:
+        session = options.session(runner, spec)
+        assert session.subject.outputs == ("output", "lse")
+        assert side(session, "float16")[0] == step

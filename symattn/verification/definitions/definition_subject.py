@@ -498,7 +498,7 @@ class Definition:
             return blaming.blamed(session, smallest, records)
         # A step of the attention says more than the definition's own step.
         wrong = [smallest, *(r for r in records if r.finding == "values")]
-        looks = (blaming.idle_step, blaming.other_values)
+        looks = (blaming.idle_step, blaming.other_function, blaming.other_values)
         for look in looks if self.inner is not None else ():
             step, evidence = look(session, wrong)
             if step:
@@ -506,14 +506,19 @@ class Definition:
         # Bounds in other formats cost as much as the first one.
         if self.law is not None and smallest.case.size > _LARGEST_BOUNDED_IN_OTHER_FORMATS:
             return self.step, ""
-        return self.step, coarser(session, records)[1]
+        step, evidence = coarser(session, records)
+        return step or self.step, evidence
 
     def coarse(self, session: Session, narrow: str) -> tuple[str, str]:
-        """Return the step to blame if arithmetic in a ``narrow`` format could cause all errors, and the evidence."""
-        if self.flow is not None:
+        """Return the step to blame if arithmetic in a ``narrow`` format could cause all errors, and the evidence: the
+        side of the softmax, if the output of an attention shows it; else the definition's own step."""
+        step, evidence = "", ""
+        if self.returns_attended:
             from symattn.verification.diagnosis.coarser import side
 
-            return side(session, narrow)
+            step, evidence = side(session, narrow)
+        if step or self.flow is not None:
+            return step, evidence
         name = f"all-{narrow}" if narrow == session.precision.input.name else narrow
         return self.step, f"its errors are ones that {name} arithmetic could make"
 

@@ -266,8 +266,8 @@ _STRAIGHT = 0.004  # how much slopes of one exponential may differ
 
 def other_function(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
     """Return ("exp", the evidence) if weights are those of another function of s − m; else ("", "")."""
-    # A scale, a bias or positions would enter the ratio as well.
-    if not usual(session.attention) or session.attention.scale is not None:
+    # A scale, a bias or positions would enter the ratio as well; rows have one column, so that 1/√d_k is 1.
+    if not usual(session.attention) or session.attention.scale not in (None, 1):
         return "", ""
     ratios: dict[float, float] = {}
     # A ratio that is not the same every time depends on more than s − m.

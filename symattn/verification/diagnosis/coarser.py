@@ -9,7 +9,7 @@ the digits, else later steps do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import sqrt, tanh
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +17,11 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
-from symattn.bounds.case_result import UNFIT, Case, CaseResult, Expected
+from symattn.bounds.case_result import UNFIT, CaseResult, Expected
 from symattn.bounds.inputs import Sizes
-from symattn.bounds.judge import expected, holds, traced, union
-from symattn.bounds.reference import usual
+from symattn.bounds.judge import expected, holds, union
+from symattn.bounds.mistake import At
+from symattn.bounds.reference import canonical, float64_inputs, trace, usual
 from symattn.bounds.storing import FORMATS
 from symattn.document.errors import Undecided
 from symattn.verification.diagnosis.screening import spread
@@ -40,6 +41,7 @@ _ON_GRID = 1 / 2  # share of the right outputs that may be numbers of a format b
 _USUALLY = 1 / 8  # fraction of the worst-case bound that roundings of a format mostly stay below
 _SMALL, _TELLS = 2.0**-20, 2.0**-10  # of the largest value
 _LEGAL = 64  # units of roundoff that weights may be off by
+_FOR_OTHER_INPUTS = 25  # seed of the inputs that a definition has besides those of its attention
 # no format has the number 1/n_k
 _UNEVEN = (Sizes(3, 7, 4, 3), Sizes(2, 33, 5, 2), Sizes(3, 11, 2, 4))
 
@@ -207,7 +209,9 @@ def side(session: Session, narrow: str) -> tuple[str, str]:
         # Queries of 0 must be inputs, and the domain must include them.
         if not {"q", "w_q"} & result.keys() or not session.maker.admits(inputs):
             continue
-        judged = session.run_case(Case("queries of 0", ", ".join(inputs), inputs))
+        judged = _judge_arrays(session, "queries of 0", ", ".join(inputs), inputs)
+        if judged is None:
+            continue
         if judged.finding == "values":
             return (
                 "values",
@@ -253,9 +257,10 @@ def _is_uniformly_wrong(session: Session, narrow: Precision) -> bool:
     """Return whether outputs for random numbers are wrong in every size, by a small part of the bound."""
     rng = np.random.default_rng((session.seed, 8))
     for sizes in _UNEVEN:
-        judged = session.run_case(
-            Case("format", "", session.maker.make(sizes, FAMILIES["normal"](rng), rng))
-        )
+        inputs = session.maker.make(sizes, FAMILIES["normal"](rng), rng)
+        judged = _judge_arrays(session, "format", "", inputs)
+        if judged is None:
+            return False
         got = judged.outcome.output
         if judged.finding != "values" or got is None:
             # Roundings stay far below the worst case; larger errors have another cause.
@@ -275,15 +280,28 @@ def weights_of(session: Session, scores: np.ndarray) -> np.ndarray | None:
     # Inputs that had to be padded would have other scores or values.
     if inputs is None or [inputs[a].shape for a in "kv" if a in inputs] != [(n, 1), (n, n)]:
         return None
-    judged = session.run_case(Case("exponential", "", inputs))
-    got = judged.outcome.output
-    if (
-        got is None
-        or judged.ratios is None
-        or not np.isfinite(got).all()
-        or not traced(judged).run.allowed[-1].all()
-    ):
+    got = session.subject.source.attended(session, inputs)
+    # A function may return another shape, and no key may be forbidden to the last query.
+    if got is None or got.shape[-2:] != (len(q), n) or not np.isfinite(got).all():
+        return None
+    if not np.isfinite(_final_scores(session.attention, inputs)[..., -1, :]).all():
         return None
     # The last query sees all keys even under a causal mask.
     row = got.reshape(-1, n)[-1]
     return np.asarray(row, dtype=np.float64) if row[0] > 0 else None
+
+
+def _final_scores(spec: Attention, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the scores in float64 from which weights are computed, −∞ where a key is forbidden."""
+    spec = canonical(spec)
+    values = trace(spec, float64_inputs(inputs))
+    return np.asarray(At(spec, values, "weights").first)
+
+
+def _judge_arrays(
+    session: Session, group: str, title: str, arrays: Mapping[str, np.ndarray]
+) -> CaseResult | None:
+    """Call the function with these arrays of its attention, and judge it; None if it has no place for them."""
+    rng = np.random.default_rng((session.seed, _FOR_OTHER_INPUTS))
+    case = session.subject.source.case_of_attention(session, group, title, arrays, rng)
+    return None if case is None else session.run_case(case)
