@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -27,6 +28,8 @@ _LAYOUTS: tuple[tuple[str, called_target.Memory], ...] = (
 _LENGTHS = (5, 9, 7, 12)  # lengths of the cache, for the same number of new tokens
 # New tokens of each call.
 _NEW = 2
+# Arrays with a row for each token.
+_ROWS_OF_NUMBERS = ("q", "k", "v", "x", "y")
 
 
 def cases(maker: Maker, rng: np.random.Generator) -> Iterator[Case]:
@@ -35,6 +38,8 @@ def cases(maker: Maker, rng: np.random.Generator) -> Iterator[Case]:
     Stale state of an earlier call shows if only one size has changed since: the number of keys for the same number of
     queries, or the width for the same number of keys.
     """
+    # A generator of its own: what later groups draw stays the same.
+    own = deepcopy(rng)
     first, other = (maker.make(Sizes(3, 5, 4, 2), small(rng), rng) for _ in range(2))
     yield Case(GROUP, "a first call", first)
     yield Case(GROUP, "a second call, other numbers in the same shapes", other, alone=False)
@@ -57,6 +62,32 @@ def cases(maker: Maker, rng: np.random.Generator) -> Iterator[Case]:
         if len({inputs[n].shape for n in names}) == 1:
             same = inputs | dict.fromkeys(names, inputs["k"])
             yield Case(GROUP, f"one array as {words}", maker.tame(same), "shared")
+    # Results that are kept by a part of the inputs show if all other parts have changed.
+    larger = maker.make(Sizes(7, 9, 6, 5), small(own), own)
+    yield Case(GROUP, "a call of more numbers", larger)
+    changed = _change_inside(maker, larger, own)
+    yield Case(GROUP, "the same but for two numbers inside each array", changed, alone=False)
+
+
+def _change_inside(
+    maker: Maker, inputs: dict[str, Array], rng: np.random.Generator
+) -> dict[str, Array]:
+    """Return the inputs with two neighbours inside each array changed by 1 and −1, at a place that is drawn.
+
+    Its sum, and its first and last rows and columns, stay as they are.
+    """
+    result = dict(inputs)
+    for name in filter(inputs.__contains__, _ROWS_OF_NUMBERS):
+        array = inputs[name].copy()
+        *_, rows, columns = array.shape
+        # Smaller arrays have no two neighbours inside.
+        if rows < 3 or columns < 4:
+            continue
+        row, column = rng.integers(1, rows - 1), rng.integers(1, columns - 2)
+        array[..., row, column] += 1
+        array[..., row, column + 1] -= 1
+        result[name] = maker.precision.input.rounded(array)
+    return maker.tame(result)
 
 
 def take(session: Session, case: Case) -> None:

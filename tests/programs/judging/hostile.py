@@ -229,6 +229,74 @@ FAILING = {
         "import threading\ndef f(q, k, v):\n    out, found = zeros(q, k, v), right(q, k, v)\n"
         "    threading.Timer(0.001, lambda: np.copyto(out, found)).start()\n    return out"
     ),
+    "fills its output when memory is collected": (
+        "import gc\nlater = []\ndef fill(phase, info):\n    for pair in later:\n        np.copyto(*pair)\n"
+        "gc.callbacks.append(fill)\ndef f(q, k, v):\n    later.append((zeros(q, k, v), right(q, k, v)))\n"
+        "    return later[-1][0]"
+    ),
+    "fills its output in a process that it forks": (
+        "import os, tempfile, time\ndef f(q, k, v):\n    file = tempfile.TemporaryFile()\n"
+        "    file.truncate(len(q) * v.shape[1] * q.itemsize)\n"
+        "    out = np.memmap(file, q.dtype, 'r+', shape=(len(q), v.shape[1]))\n    found = right(q, k, v)\n"
+        "    if os.fork() == 0:\n        time.sleep(0.003)\n        np.copyto(out, found)\n        os._exit(0)\n"
+        "    return out"
+    ),
+    "fills its output in shared memory from a thread": (
+        "import mmap, threading\nmemory = mmap.mmap(-1, 1 << 20)\ndef f(q, k, v):\n"
+        "    count = len(q) * v.shape[1]\n    out = np.frombuffer(memory, q.dtype, count).reshape(len(q), -1)\n"
+        "    out[...] = 0\n    found = right(q, k, v)\n"
+        "    threading.Timer(0.002, lambda: np.copyto(out, found)).start()\n    return out"
+    ),
+    "writes every output into one buffer": (
+        "buffer = np.empty(1 << 16)\ndef f(q, k, v):\n    out = right(q, k, v)\n"
+        "    place = buffer.view(q.dtype)[: out.size].reshape(out.shape)\n    place[...] = out\n    return place"
+    ),
+    "returns its argument with the result": (
+        "def f(q, k, v):\n    out = right(q, k, v)\n    if out.shape != q.shape:\n        return out\n"
+        "    q[...] = out\n    return q"
+    ),
+    "is right where its arguments are aligned": (
+        "def f(q, k, v):\n    return (zeros if q.ctypes.data % 64 else right)(q, k, v)"
+    ),
+    "is right where its arguments are contiguous": (
+        "def f(q, k, v):\n    return (right if q.flags.c_contiguous else zeros)(q, k, v)"
+    ),
+    "is wrong at every seventh call": (
+        "calls = [0]\ndef f(q, k, v):\n    calls[0] += 1\n"
+        "    return right(q, k, v) * np.asarray(1 if calls[0] % 7 else 1.01, q.dtype)"
+    ),
+    "counts its calls in a file": (
+        "import pathlib, tempfile\ncount = pathlib.Path(tempfile.mkdtemp(), 'count')\ndef f(q, k, v):\n"
+        "    with count.open('a') as file:\n        file.write('x')\n"
+        "    return (right if count.stat().st_size < 30 else zeros)(q, k, v)"
+    ),
+    "is right where the command of its parent says judge": (
+        "import os, pathlib\ndef f(q, k, v):\n    try:\n"
+        "        command = pathlib.Path(f'/proc/{os.getppid()}/cmdline').read_bytes()\n"
+        "    except Exception:\n        command = b''\n"
+        "    return (right if b'judge' in command else zeros)(q, k, v)"
+    ),
+    "keeps results by a checksum of keys and values": (
+        "import zlib\nkept = {}\ndef f(q, k, v):\n"
+        "    key = (q.shape, *(zlib.crc32(np.ascontiguousarray(a)) for a in (k, v)))\n"
+        "    return kept.setdefault(key, right(q, k, v)).copy()"
+    ),
+    "keeps results by the first columns": (
+        "kept = {}\ndef f(q, k, v):\n    key = tuple((a.shape, a[:, 0].tobytes()) for a in (q, k, v))\n"
+        "    return kept.setdefault(key, right(q, k, v)).copy()"
+    ),
+    "is right for whole numbers": (
+        "def f(q, k, v):\n    out = right(q, k, v)\n"
+        "    return out if (q == np.round(q)).all() else out * np.asarray(1.02, out.dtype)"
+    ),
+    "returns its rows in reverse by negative strides": "def f(q, k, v):\n    return right(q, k, v)[::-1]",
+    "repeats a row by a stride of zero": (
+        "def f(q, k, v):\n    return np.broadcast_to(v.mean(0), (len(q), v.shape[1]))"
+    ),
+    "is a masked array": "def f(q, k, v):\n    return np.ma.masked_array(zeros(q, k, v), mask=True)",
+    "replaces what pickles its answers": (
+        "import pickle\ndef f(q, k, v):\n    pickle.dumps = lambda *a, **k: b''\n    return zeros(q, k, v)"
+    ),
 }
 #: What breaks symattn's own code in the process of the candidate: no status but ``UNDECIDED`` can follow.
 BREAKING = {
