@@ -39,6 +39,18 @@ _HEADS = (
     "heads",
     "num_attention_heads",
     "num_query_heads",
+    "num_qo_heads",
+    "n_q_heads",
+    "num_q_heads",
+)
+#: Attributes in which a module may have the number of heads of its keys and values.
+_KEY_HEADS = (
+    "num_kv_heads",
+    "num_key_value_heads",
+    "n_kv_heads",
+    "n_kv_head",
+    "kv_heads",
+    "num_kv",
 )
 
 
@@ -145,7 +157,16 @@ def _check_heads(label: str, heads: int, spec: Attention) -> None:
 
 def heads_of(module: object) -> int | None:
     """Return the number of heads that a module names, or None."""
-    return next((n for name in _HEADS if isinstance(n := getattr(module, name, None), int)), None)
+    return _first_whole_number(module, _HEADS)
+
+
+def key_heads_of(module: object) -> int | None:
+    """Return the number of heads of keys and values that a module names, or None."""
+    return _first_whole_number(module, _KEY_HEADS)
+
+
+def _first_whole_number(module: object, names: Sequence[str]) -> int | None:
+    return next((n for name in names if isinstance(n := getattr(module, name, None), int)), None)
 
 
 class ModuleAsFunction(Wrapper):

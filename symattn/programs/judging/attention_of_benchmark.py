@@ -1,39 +1,58 @@
 """The attention that the reference of a benchmark may compute, by its inputs' names and shapes and by its numbers.
 
-Arrays beside q, k, v are known by the names of their parameters: sinks, a mask, a bias, padding, a gate. Whole numbers
-of the model may be windows, and other numbers soft caps. Each of these is only tried: the reference decides.
+Arrays beside q, k, v are known by the names of their parameters: sinks, a mask, a bias, padding, a gate, tables or
+slopes of positions. Whole numbers of the model may be windows, and other numbers soft caps. Positions that the model
+computes itself, rotary ones and ALiBi, leave no trace in its inputs. All are only tried: the reference decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
+from symattn.attention.positions.position_fields import Alibi, Rotary
 from symattn.attention.spec import Attention
+from symattn.document.keywords import plain
 from symattn.programs.judging.benchmark import Benchmark
 from symattn.programs.judging.recurrences import AXES_OF_HEADS
-from symattn.programs.names import meaning
+from symattn.programs.names import AMBIGUOUS, meaning
 from symattn.programs.specifications import Specification
 
 _QKV = 3  # arrays that every attention has
 #: Inputs with a number for each head, which one head does not need.
-_BY_HEAD = ("sink", "bias", "gate")
-#: Numbers of a model that are tried as windows, and as soft caps.
+_BY_HEAD = ("sink", "bias", "gate", "slopes")
+#: Numbers of a model that are tried as windows, as soft caps, and as bases of rotary positions.
 _MOST_NUMBERS = 3
+#: What an input says of the positions; those of the queries are further inputs of the same.
+_POSITIONS: Mapping[str, Rotary | Alibi] = {
+    "cos": Rotary(given="tables"),
+    "sin": Rotary(given="tables"),
+    "positions": Rotary(given="positions"),
+    "slopes": Alibi(slopes="given"),
+}
+_USUAL_BASE, _LEAST_BASE = 10000, 1000  # of rotary positions
 
 
 def plausible_attention(benchmark: Benchmark) -> Iterator[Attention]:
     """Yield the attention that a reference of q, k, v may compute, the likeliest first."""
-    fields = _read_further_inputs(benchmark)
+    # Arrays without a name have no meaning.
+    if len(benchmark.shapes) > max(len(benchmark.names), _QKV):
+        return
+    further = zip(benchmark.names[_QKV:], benchmark.arrays[_QKV:], strict=False)
+    fields = fields_of_inputs({name: array.dtype == bool for name, array in further})
     if fields is None:
         return
     # Heads that share keys come first: small inputs of one head agree with the others, too.
     bases = [Attention(heads=h, kv_heads=kv, **fields) for h, kv in _count_heads(benchmark)]
     # Arrays with an axis of heads are none of a single one.
     if not bases or not _has_inputs_by_head(benchmark):
+        named = () if bases else benchmark.numbers_of_heads
         bases.append(Attention(**fields))
-    for base in bases:
+        # A model that names its heads may take no others.
+        bases += [Attention(heads=h, kv_heads=kv, **fields) for h, kv in named if h > 1]
+    for base in dict.fromkeys(bases):
         yield from (base, replace(base, causal=True))
         yield replace(base, causal=True, alignment="top-left")
     for base in bases:
@@ -44,6 +63,34 @@ def plausible_attention(benchmark: Benchmark) -> Iterator[Attention]:
             yield replace(base, window=(length, length))
         for cap in _caps(benchmark):
             yield from (replace(base, softcap=cap), replace(base, softcap=cap, causal=True))
+    for_alibi = [base for base in bases if base.heads > 1]
+    for_alibi += [replace(bases[-1], heads=heads) for heads in _sizes_of_axes_of_heads(benchmark)]
+    yield from with_positions(bases, for_alibi, benchmark.numbers)
+
+
+def with_positions(
+    bases: Iterable[Attention], several_heads: Iterable[Attention], numbers: Iterable[float] = ()
+) -> Iterator[Attention]:
+    """Yield definitions with positions: rotary ones in both layouts, with the bases among ``numbers``, and ALiBi.
+
+    A definition that has inputs for positions keeps their form. ALiBi is that of ``several_heads``.
+    """
+    larger = [n for n in numbers if n >= _LEAST_BASE and n != _USUAL_BASE][:_MOST_NUMBERS]
+    larger = [int(n) if n == int(n) else n for n in larger]
+    for base, causal in product(dict.fromkeys(bases), (True, False)):
+        own = base.position
+        rotary = (
+            [own] if own is not None else [Rotary(base=number) for number in (_USUAL_BASE, *larger)]
+        )
+        for position in rotary:
+            if isinstance(position, Rotary):
+                yield replace(base, causal=causal, position=position)
+                interleaved = replace(position, layout="interleaved")
+                yield replace(base, causal=causal, position=interleaved)
+    for base in dict.fromkeys(several_heads):
+        if base.position is None:
+            yield replace(base, causal=True, position=Alibi())
+            yield replace(base, position=Alibi(two_sided=True))
 
 
 def with_heads_of_shapes(spec: Specification, benchmark: Benchmark) -> Iterator[Specification]:
@@ -54,16 +101,17 @@ def with_heads_of_shapes(spec: Specification, benchmark: Benchmark) -> Iterator[
     yield spec
 
 
-def _read_further_inputs(benchmark: Benchmark) -> dict[str, Any] | None:
-    """Return the fields that give a definition the inputs after q, k, v; None if one of these has no known meaning."""
+def fields_of_inputs(further: Mapping[str, bool]) -> dict[str, Any] | None:
+    """Return the fields that give a definition the inputs after q, k, v; None if one of these has no known meaning.
+
+    ``further`` says of each input, by its name, whether it has booleans.
+    """
     fields: dict[str, Any] = {}
-    further = zip(benchmark.names[_QKV:], benchmark.arrays[_QKV:], strict=False)
-    for name, array in further:
+    for name, is_boolean in further.items():
         what = meaning(name)
-        is_boolean = array.dtype == bool
         if what == "mask":
             fields["mask"] = "boolean" if is_boolean else "additive"
-        elif what == "keep" and is_boolean:
+        elif is_boolean and (what == "keep" or plain(name) in AMBIGUOUS):
             fields["padding"] = True
         elif what == "bias":
             fields["bias"] = True
@@ -71,10 +119,18 @@ def _read_further_inputs(benchmark: Benchmark) -> dict[str, Any] | None:
             fields["sink"] = "given"
         elif what == "gate":
             fields["output_gate"] = True
+        elif what is not None and what.removesuffix("_q") in _POSITIONS:
+            fields["position"] = _POSITIONS[what.removesuffix("_q")]
         else:
             return None
-    # Arrays without a name have no meaning.
-    return fields if len(benchmark.shapes) <= max(len(benchmark.names), _QKV) else None
+    return fields
+
+
+def _sizes_of_axes_of_heads(benchmark: Benchmark) -> Iterator[int]:
+    """Yield the numbers of heads that the axes of q may show, those that the model's numbers name first."""
+    queries = benchmark.shapes[0]
+    sizes = [queries[axis] for axis in AXES_OF_HEADS if len(queries) > -axis]
+    yield from sorted((n for n in sizes if n > 1), key=lambda n: n not in benchmark.numbers)
 
 
 def _count_heads(benchmark: Benchmark) -> Iterator[tuple[int, int | None]]:

@@ -7,9 +7,9 @@ https://github.com/ScalingIntelligence/KernelBench: the reference is the class `
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import isclose, prod
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from symattn.document.errors import CannotRun, InputError
 from symattn.programs import frameworks
 from symattn.programs.judging.recurrences import cut_recurrence
 from symattn.programs.loading import load_module
-from symattn.programs.modules import heads_of
+from symattn.programs.modules import heads_of, key_heads_of
 from symattn.programs.names import PLACED, parameters
 from symattn.programs.refusing import one_line
 
@@ -30,6 +30,7 @@ _MAX_ENTRIES = 1 << 20  # of one array that leaves the process of the reference
 _MAX_SCORES_IN_HALF = 1 << 22
 _KEPT_AXES = 2  # the last ones, which are never cut
 _OF_FLOATS = ("float", "bfloat")  # beginnings of the names of formats
+_OF_ATTENTION = 3  # arrays: q, k and v
 _OF_HEADS = 4  # axes of q, k, v: a batch, heads, tokens and columns
 _MAX_PLAUSIBLE_HEADS = 4  # each number costs a verification of the reference
 
@@ -42,7 +43,8 @@ class Benchmark:
     ``names`` are those of the model's parameters that take the arrays.
     ``numbers`` are those among the model's arguments and attributes.
     ``problem`` says why there are no inputs. ``heads`` are numbers that a model of tokens may have: the one that it
-    names, else whole numbers among its arguments and attributes that divide the width, and 1.
+    names, else whole numbers among its arguments and attributes that divide the width, and 1. ``key_heads`` are the
+    numbers of heads of its keys, if it has others.
     """
 
     init: tuple[Any, ...]
@@ -53,6 +55,7 @@ class Benchmark:
     problem: str = ""
     names: tuple[str, ...] = ()
     numbers: tuple[float, ...] = ()
+    key_heads: tuple[int, ...] = ()
 
     def name_of(self, path: str, model: str) -> str:
         """Return the target that is an instance of a class in a file: ``ref.py:Model(8)``."""
@@ -62,6 +65,29 @@ class Benchmark:
     def shapes_by_name(self) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the inputs by the names of the model's parameters; empty if these are unknown."""
         return dict(zip(self.names, self.shapes, strict=False))
+
+    @property
+    def numbers_of_heads(self) -> Iterator[tuple[int, int | None]]:
+        """Yield the numbers of heads of queries that a model may have, with those of keys; None for as many."""
+        for heads in self.heads:
+            fewer = [n for n in self.key_heads if 0 < n < heads and heads % n == 0]
+            yield from ((heads, n) for n in fewer)
+            yield heads, None
+
+    @property
+    def promised_widths(self) -> tuple[int | None, ...]:
+        """Return the only widths of q, k and v that the model may be right for; None for any width.
+
+        A scale among its numbers belongs to one width. A width among them may be something else, and comes second.
+        """
+        widths = {shape[-1] for shape in self.shapes[:_OF_ATTENTION] if shape}
+        if self.tokens or len(widths) != 1:
+            return (None,)
+        width = widths.pop()
+        if any(isclose(number, width**-0.5) for number in self.numbers):
+            return (width,)
+        is_named = any(isclose(number, n) for number in self.numbers for n in (width, width**0.5))
+        return (None, width) if is_named else (None,)
 
     @property
     def tokens(self) -> bool:
@@ -113,6 +139,7 @@ def read_benchmark(path: str, model: str = MODEL) -> Benchmark:
         problem,
         names,
         _list_numbers(instance, init),
+        _plausible_key_heads(instance, init),
     )
 
 
@@ -141,6 +168,16 @@ def _plausible_heads(
     several = [*dict.fromkeys(n for n in numbers if width % n == 0)][:_MAX_PLAUSIBLE_HEADS]
     # The numbers may be something else, such as a largest length.
     return (*several, 1)
+
+
+def _plausible_key_heads(model: object, init: Sequence[object]) -> tuple[int, ...]:
+    """Return the numbers of heads of keys that a model may have: the one it names, else its small whole numbers."""
+    named = key_heads_of(model)
+    if named is not None:
+        return (named,)
+    heads = heads_of(model) or 1
+    numbers = [n for n in _list_numbers(model, init) if type(n) is int and 0 < n < heads]
+    return tuple(numbers[:_MAX_PLAUSIBLE_HEADS])
 
 
 def _list_numbers(model: object, init: Sequence[object]) -> tuple[float, ...]:

@@ -21,6 +21,7 @@ from symattn.bounds.called_target import Layout
 from symattn.bounds.domain import Domain
 from symattn.document.errors import InputError
 from symattn.document.keywords import plain
+from symattn.programs.judging.attention_of_benchmark import fields_of_inputs, with_positions
 from symattn.programs.judging.definition_axes import compute_axis
 from symattn.programs.judging.kernel_form import (
     Q_LATENT,
@@ -41,6 +42,7 @@ from symattn.programs.judging.recurrent_form import RecurrentForm, sizes_of_axes
 from symattn.programs.specifications import Specification
 from symattn.verification.definitions.linear import LinearAttention
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
+from symattn.verification.definitions.weights import Softmax
 
 #: The function of the reference's text.
 RUN = "run"
@@ -236,14 +238,37 @@ class KernelDefinition:
             unmasked = replace(
                 unmasked, scale=_own_scale(said.get("scale"), self.constants.get(by_role["q"][-1]))
             )
+            fields = {} if batch is not None else self._fields_of_further_inputs()
+            if fields is None:
+                return ()
+            unmasked = replace(unmasked, **fields)
             masked = replace(unmasked, causal=True)
-            return unmasked, masked, replace(masked, alignment="top-left")
+            usual = unmasked, masked, replace(masked, alignment="top-left")
+            # Kernels of several requests take keys that are rotated already.
+            if batch is not None:
+                return usual
+            several = [unmasked] if heads > 1 else []
+            return (*usual, *with_positions([unmasked], several))
         # A norm takes an array, and at most a gain and a bias, which have one axis.
         vectors = [axes for axes in self.inputs.values() if len(axes) == 1]
         if len(vectors) <= 2 and any(len(axes) > 1 for axes in self.inputs.values()):
             known = [said["eps"]] if "eps" in said else _EPSILONS
-            return (*(RMSNorm(eps=eps) for eps in known), *(LayerNorm(eps=eps) for eps in known))
+            norms: tuple[Specification, ...] = (
+                *(RMSNorm(eps=eps) for eps in known),
+                *(LayerNorm(eps=eps) for eps in known),
+            )
+            return norms if len(self.inputs) > 1 else (*norms, Softmax())
         return ()
+
+    def _fields_of_further_inputs(self) -> dict[str, Any] | None:
+        """Return the fields that give an attention the arrays beside q, k, v; None if one has no known meaning."""
+        return fields_of_inputs(
+            {
+                name: self.dtypes[name] == "bool"
+                for name, axes in self.inputs.items()
+                if axes and role_of(name) not in ("q", "k", "v")
+            }
+        )
 
     def _count_heads_by_axes(self, axes: tuple[str, ...]) -> int:
         """Return the number of heads: the last constant axis before the width (a cache also has the size of a page)."""

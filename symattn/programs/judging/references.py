@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from math import isqrt, prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,6 +34,7 @@ from symattn.programs.guard import Tampered
 from symattn.programs.judging.attention_of_benchmark import (
     plausible_attention,
     with_heads_of_shapes,
+    with_positions,
 )
 from symattn.programs.judging.benchmark import CANDIDATE, MODEL, Benchmark
 from symattn.programs.judging.benchmark_inputs import by_definition, judge_case, reason_unjudged
@@ -86,6 +87,8 @@ _LAYOUTS_OF_HEADS: Mapping[int, Layout] = {3: "nd", 4: "bhnd"}
 _EPSILONS = (1e-5, 1e-6, 1e-8)  # of norms, as libraries have them
 #: What texts of references were recognised as, by the text and what was sought, and in which form.
 _RECOGNISED: dict[tuple[str, ...], tuple[Specification, int]] = {}
+_MAX_NAMED = 8  # definitions of those tried that a reason names
+_MAX_FIRST_WAYS = 8  # processes that are started until the reference can be called
 _OWN_INPUTS_NOT_TRIED = "the benchmark's own inputs were not tried"
 #: Scores of the benchmark's own inputs, where heads of several numbers are not cut; in half precision bounds are slow.
 _MAX_OWN_SCORES, _MAX_OWN_SCORES_IN_HALF = 1 << 26, 1 << 25
@@ -149,18 +152,20 @@ class ByReference:
             return self._make_invalid_judgement(
                 f"{self.reference} cannot be imported: its import {benchmark.message}", clock
             )
-        specs = (
-            plausible(benchmark)
-            if self.definition is None
-            else with_heads_of_shapes(self.definition, benchmark)
-        )
+        specs = [
+            *(
+                plausible(benchmark)
+                if self.definition is None
+                else with_heads_of_shapes(self.definition, benchmark)
+            )
+        ]
         # The shapes of the benchmark become promises, so that no other sizes are tried.
         tried = (
-            (
-                spec,
-                self._adopt_benchmark_options(_domain_of_shapes(spec, benchmark), benchmark.dtype),
-            )
+            (spec, self._adopt_benchmark_options(promised, benchmark.dtype))
             for spec in specs
+            for width in benchmark.promised_widths
+            for axis in (_likely_axis_of_tokens(spec, benchmark),)
+            for promised in (_of_one_width(_domain_of_shapes(spec, benchmark, axis), width),)
         )
         refute = partial(_judge_own_inputs, benchmark=benchmark)
         target = benchmark.name_of(self.reference, MODEL)
@@ -172,6 +177,8 @@ class ByReference:
         layout = _layout_of_arrays(convention, definition, benchmark)
         # The candidate takes the same arrays, so that no other order of axes is tried.
         promised = _domain_of_shapes(definition, benchmark, _axis_of_tokens(layout))
+        if how.domain is not None and how.domain.min_width == how.domain.max_width:
+            promised = _of_one_width(promised, how.domain.max_width)
         how = self._adopt_benchmark_options(promised, benchmark.dtype)
         how = replace(how, layout=how.layout or layout)
         target = named(self.candidate, benchmark)
@@ -309,17 +316,25 @@ class ByReference:
             hint = "hint: give it by --definition"
             words = f"{name} has inputs of no definition that is tried; {hint}"
             return Recognised(None, self.how, words)
-        spec, first, how = likeliest
+        _, first, _ = likeliest
         limits = ProcessLimits() if first.time_limit is None else ProcessLimits(first.time_limit)
-        try:
-            request = how.request(spec)
-            started = clock.follow_reference
-            child = Child(target, request, limits, process, started=started, server=first.server)
-        except InputError as error:
-            # The first definition needs inputs that the model does not take.
-            return Recognised(None, first, f"{name} cannot be called: {error}")
-        except CannotRun as error:
-            return Recognised(None, first, str(error))
+        start = partial(
+            Child, target, limits=limits, started=clock.follow_reference, server=first.server
+        )
+        child, refusal = None, ""
+        # The first definitions may need inputs that the model does not take.
+        first_ways = islice(chain((likeliest,), tried), _MAX_FIRST_WAYS)
+        for likeliest in first_ways:
+            spec, _, how = likeliest
+            try:
+                child = start(how.request(spec), process=process)
+                break
+            except InputError as error:
+                process, refusal = None, refusal or f"{name} cannot be called: {error}"
+            except CannotRun as error:
+                return Recognised(None, first, str(error))
+        if child is None:
+            return Recognised(None, first, refusal)
         specs, words, is_given = list[Specification](), "", self.definition is not None
         every = chain((likeliest,), tried)
         with child:
@@ -341,8 +356,10 @@ class ByReference:
             words = f"{name} does not compute {words_of(self.definition)}: {words}"
             return Recognised(None, first, words)
         hint = "hint: give the definition by its options, or by --definition"
-        called = ", ".join(map(words_of, dict.fromkeys(specs)))
-        words = f"{name} computes none of {called}; {hint}"
+        called = [*map(words_of, dict.fromkeys(specs))]
+        others = len(called) - _MAX_NAMED
+        more = f" and {others} further definitions" if others > 0 else ""
+        words = f"{name} computes none of {', '.join(called[:_MAX_NAMED])}{more}; {hint}"
         return Recognised(None, first, words)
 
     def _command_with_reference(self, seeds: Mapping[str, int]) -> str:
@@ -394,6 +411,17 @@ def _axis_of_tokens(layout: Layout | None) -> int:
     """Return which axis of q, k, v is that of tokens, counted from the last one."""
     layout = layout or "nd"
     return layout.index("n") - len(layout)
+
+
+def _likely_axis_of_tokens(spec: Specification, benchmark: Benchmark) -> int:
+    """Return which axis of q, k, v is that of tokens, counted from the last one, before the reference was called.
+
+    The axis before the columns is that of heads if it alone has as many items as the definition has heads.
+    """
+    queries = benchmark.shapes[0] if benchmark.shapes else ()
+    if not isinstance(spec, Attention) or spec.heads == 1 or len(queries) <= len("nhd"):
+        return -2
+    return -3 if queries[-2] == spec.heads != queries[-3] else -2
 
 
 def _judge_own_inputs(session: Session, spec: Specification, benchmark: Benchmark) -> str:
@@ -515,11 +543,14 @@ def plausible(benchmark: Benchmark) -> Iterator[Specification]:
             return
     # Token inputs are layers, the others attention.
     if benchmark.tokens:
-        for heads in benchmark.heads:
-            yield from (Attention(heads=heads), Attention(heads=heads, causal=True))
+        layers = [Attention(heads=heads, kv_heads=kv) for heads, kv in benchmark.numbers_of_heads]
+        for layer in layers:
+            yield from (layer, replace(layer, causal=True))
         yield LayerNorm()
         yield from (RMSNorm(eps=eps) for eps in _EPSILONS)
         yield Softmax()
+        several = [layer for layer in layers if layer.heads > 1]
+        yield from with_positions(layers, several, benchmark.numbers)
         return
     yield from plausible_attention(benchmark)
     yield Attention(scale=1)
@@ -560,6 +591,11 @@ def _domain_of_benchmark_shapes(benchmark: Benchmark, axis: int = -2) -> Domain:
         square=alike,
         same_width=len(widths) == 1 and not benchmark.tokens,
     )
+
+
+def _of_one_width(promised: Domain, width: int | None) -> Domain:
+    """Return the promises with that of a model whose scale is a number of one width; None for any width."""
+    return promised if width is None else replace(promised, min_width=width, max_width=width)
 
 
 def _has_one_query(queries: tuple[int, ...], keys: tuple[int, ...], axis: int) -> bool:

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from symattn import Attention, InputError, judge
+from symattn.attention.positions.position_fields import Alibi, Rotary
 from symattn.programs.answers import _fits
 from symattn.programs.judging.attention_of_benchmark import plausible_attention, with_heads_of_shapes
 from symattn.programs.judging.benchmark import Benchmark
 from symattn.programs.judging.benchmark_inputs import by_definition
 from symattn.programs.judging.judgement import Status
+from symattn.programs.judging.references import _likely_axis_of_tokens, plausible
 
 _QKV = ((2, 4, 48, 32),) * 3
 _GROUPED = ((2, 8, 48, 32), (2, 2, 48, 32), (2, 2, 48, 32))
@@ -40,7 +42,8 @@ def _benchmark(
 def test_names_and_shapes_say_what_is_tried_first(benchmark: Benchmark, first: Attention) -> None:
     tried = list(plausible_attention(benchmark))
     assert tried[0] == first
-    assert len(tried) <= 6
+    assert len([spec for spec in tried if spec.position is None]) <= 6
+    assert len(tried) <= 20
 
 
 def test_numbers_of_a_model_may_be_windows_and_caps() -> None:
@@ -51,6 +54,59 @@ def test_numbers_of_a_model_may_be_windows_and_caps() -> None:
     ):  # fmt: skip
         assert wanted in tried
     assert not any(4096 in (spec.window or ()) for spec in tried if isinstance(spec.window, tuple))
+
+
+def test_positions_that_a_model_computes_are_tried_last() -> None:
+    tried = list(plausible_attention(_benchmark(_QKV, numbers=(500000.0,))))
+    for wanted in (
+        Attention(causal=True, position=Rotary()),
+        Attention(causal=True, position=Rotary(base=500000, layout="interleaved")),
+        Attention(position=Rotary()),
+        Attention(heads=4, causal=True, position=Alibi()),
+        Attention(heads=4, position=Alibi(two_sided=True)),
+    ):
+        assert wanted in tried
+    first = next(at for at, spec in enumerate(tried) if spec.position is not None)
+    assert all(spec.position is not None for spec in tried[first:])
+
+
+@pytest.mark.parametrize(
+    ("more", "position"),
+    [
+        ({"cos": np.ones((48, 16)), "sin": np.ones((48, 16))}, Rotary(given="tables")),
+        ({"position_ids": np.arange(48)}, Rotary(given="positions")),
+        ({"alibi_slopes": np.ones(4)}, Alibi(slopes="given")),
+    ],
+)
+def test_tables_and_slopes_are_inputs_of_positions(more: dict[str, np.ndarray], position: Rotary | Alibi) -> None:
+    tried = list(plausible_attention(_benchmark(_QKV, more)))
+    assert {type(spec.position) for spec in tried} == {type(position)}
+    assert tried[0].position == position
+
+
+def test_a_mask_of_padding_may_have_either_sign() -> None:
+    """Some authors mark keys to ignore, others keys to keep; the reference is called both ways."""
+    keep = np.ones((2, 48), bool)
+    assert next(plausible_attention(_benchmark(_QKV, {"key_padding_mask": keep}))) == Attention(padding=True)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "widths"),
+    [((32,), (None, 32)), ((8, 32**-0.5), (32,)), ((32**0.5,), (None, 32)), ((16, 0.5), (None,))],
+)
+def test_a_width_that_a_model_names_may_be_its_only_one(
+    numbers: tuple[float, ...], widths: tuple[int | None, ...]
+) -> None:
+    assert _benchmark(_QKV, numbers=numbers).promised_widths == widths
+    assert _benchmark((*_QKV[:2], (2, 4, 48, 16)), numbers=numbers).promised_widths == (None,)
+
+
+def test_a_layer_may_have_fewer_heads_of_keys() -> None:
+    layer = Benchmark((), ((2, 48, 64),), (np.zeros((2, 48, 64)),), heads=(8,), key_heads=(2, 3))
+    assert list(layer.numbers_of_heads) == [(8, 2), (8, None)]
+    tried = [spec for spec in plausible(layer) if isinstance(spec, Attention)]
+    assert tried[:2] == [Attention(heads=8, kv_heads=2), Attention(heads=8, kv_heads=2, causal=True)]
+    assert Attention(heads=8, kv_heads=2, causal=True, position=Rotary()) in tried
 
 
 def test_an_input_without_a_meaning_leaves_nothing_to_try() -> None:
@@ -102,6 +158,35 @@ def get_inputs():
 def get_init_inputs():
     return [12]
 """
+_OF_ONE_WIDTH = """
+import torch
+
+def rotate(x, base):
+    n, d = x.shape[1], x.shape[-1]
+    angles = torch.arange(n, dtype=x.dtype)[:, None] * base ** (-torch.arange(0, d, 2, dtype=x.dtype) / d)
+    cos, sin = (f(angles)[:, None] for f in (torch.cos, torch.sin))
+    a, b = x.chunk(2, -1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+class {name}(torch.nn.Module):
+    def __init__(self, num_heads, num_kv_heads, head_dim, theta):
+        super().__init__()
+        self.group, self.scale, self.theta = num_heads // num_kv_heads, head_dim**-0.5, theta
+
+    def forward(self, q, k, v):
+        n = q.shape[1]
+        q, k = rotate(q, self.theta), rotate(k, {base})
+        k, v = k.repeat_interleave(self.group, 2), v.repeat_interleave(self.group, 2)
+        s = torch.einsum("bqhd,bkhd->bhqk", q, k) * self.scale
+        s = s.masked_fill(torch.ones(n, n, dtype=torch.bool).triu(1), float("-inf"))
+        return torch.einsum("bhqk,bkhd->bqhd", torch.softmax(s, -1), v)
+
+def get_inputs():
+    return [torch.randn(2, 24, 4, 16), torch.randn(2, 24, 2, 16), torch.randn(2, 24, 2, 16)]
+
+def get_init_inputs():
+    return [4, 2, 16, 500000.0]
+"""
 _MASKED = """
 import torch
 
@@ -139,3 +224,24 @@ def test_a_mask_is_passed_and_a_finite_number_for_it_fails(tmp_path: Path) -> No
     wrong.write_text(_MASKED.format(name="ModelNew", forbidden="-100.0"))
     judged = judge(str(wrong), reference=str(reference), examples=4, seed=4)
     assert (judged.status, judged.definition) == (Status.FAIL, "Attention(mask='boolean')")
+
+
+@pytest.mark.torch
+@pytest.mark.deep
+def test_a_model_of_one_width_that_rotates_its_keys(tmp_path: Path) -> None:
+    """Its scale is a number of the width that it is made with, so that it is attention at this width alone."""
+    reference, wrong = tmp_path / "ref.py", tmp_path / "wrong.py"
+    reference.write_text(_OF_ONE_WIDTH.format(name="Model", base="self.theta"))
+    wrong.write_text(_OF_ONE_WIDTH.format(name="ModelNew", base="10000.0"))
+    judged = judge(str(wrong), reference=str(reference), examples=4, seed=3)
+    assert judged.status is Status.FAIL
+    assert judged.definition == "Attention(causal=True, heads=4, kv_heads=2, position=Rotary(base=500000))"
+    assert "at least 16 components, as many queries as keys" in judged.domain
+
+
+def test_tokens_may_come_before_heads() -> None:
+    """What shapes promise of the numbers of queries and keys is read on the axis of tokens."""
+    grouped = Attention(heads=8, kv_heads=2)
+    before = _benchmark(((2, 48, 8, 32), (2, 48, 2, 32), (2, 48, 2, 32)))
+    assert (_likely_axis_of_tokens(grouped, before), _likely_axis_of_tokens(Attention(), before)) == (-3, -2)
+    assert _likely_axis_of_tokens(grouped, _benchmark(_GROUPED)) == -2

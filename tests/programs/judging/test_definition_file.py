@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from symattn import Attention, InputError, RMSNorm, judge
+from symattn import Attention, InputError, RMSNorm, Rotary, judge
 from symattn.programs.judging.definition_file import read_definition
 from symattn.programs.judging.judgement import Status
 from symattn.programs.judging.workloads import find_workloads, read_workloads
+from symattn.verification.definitions.weights import Softmax
 
 REFERENCE = """
 import torch
@@ -59,6 +60,22 @@ def test_axes_and_names_say_what_is_plausible(tmp_path: Path) -> None:
     first, second, *_ = read_definition(written(tmp_path, attention)).plausible()
     assert first == Attention(heads=8, kv_heads=2, lse=True)
     assert second == Attention(heads=8, kv_heads=2, lse=True, causal=True)
+
+
+def test_one_array_may_be_scores_and_arrays_beside_q_k_v_a_mask(tmp_path: Path) -> None:
+    scores = NORM | {"inputs": {"input": {"shape": ["rows", "width"], "dtype": "float32"}}}
+    assert Softmax() in read_definition(written(tmp_path, scores)).plausible()
+    inputs = {n: {"shape": ["rows", "width"], "dtype": "float32"} for n in "qkv"}
+    for name, dtype, first in (
+        ("attention_mask", "bool", Attention(mask="boolean")),
+        ("attention_mask", "float32", Attention(mask="additive")),
+        ("cos", "float32", Attention(position=Rotary(given="tables"))),
+    ):
+        more = {name: {"shape": ["rows", "rows"], "dtype": dtype}}
+        known = read_definition(written(tmp_path, NORM | {"inputs": inputs | more})).plausible()
+        assert known[0] == first
+    unknown = {"temperatures": {"shape": ["rows"], "dtype": "float32"}}
+    assert read_definition(written(tmp_path, NORM | {"inputs": inputs | unknown})).plausible() == ()
 
 
 @pytest.mark.parametrize(

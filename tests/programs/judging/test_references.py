@@ -127,7 +127,8 @@ def test_a_causal_reference_refuses_a_kernel_without_a_mask(folder: Path) -> Non
 def test_a_reference_that_computes_no_definition_is_invalid(folder: Path) -> None:
     judgement = judge("kernel.py", reference="none.py")
     assert (judgement.status, judgement.exit_code) == (Status.INVALID_REFERENCE, 2)
-    assert "hint" in judgement.reason
+    assert "further definitions; hint" in judgement.reason
+    assert len(judgement.reason) < 500
     SCHEMA.validate(judgement.as_dict())
 
 
