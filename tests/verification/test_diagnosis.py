@@ -290,3 +290,20 @@ def test_a_mistake_that_balls_refuse_to_compute_is_undecided() -> None:
         raise OutsideDomain("ball: log of 0")
 
     assert explained(judged, lambda: [1], match) is None  # type: ignore[list-item,arg-type]
+
+
+@pytest.mark.deep
+def test_an_operation_that_no_run_of_the_definition_has_yet_is_no_cause() -> None:
+    """Replays of the recorded run accepted an array in a place before the one where it is computed."""
+
+    def multiplied(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
+        s = scores(q, k)
+        top = s.max(axis=-1, keepdims=True)
+        e = np.exp(s - top)
+        total = e.sum(axis=-1, keepdims=True)
+        return e @ v / total, (top * (1 + np.log(total)))[:, 0]
+
+    (fault,) = faults(multiplied, Attention(lse=True))
+    assert fault.step == "lse"
+    assert fault.cause is not None
+    assert "⊙ max(scaled scores) instead of log(" in fault.cause

@@ -16,7 +16,7 @@ import numpy as np
 
 from symattn.attention.spec import Attention
 from symattn.bounds import judge, reference
-from symattn.bounds.case_result import OF_VALUES, Case, CaseResult, Part
+from symattn.bounds.case_result import OF_VALUES, UNFIT, Case, CaseResult, Part
 from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
 from symattn.bounds.reference import Variant
 from symattn.verification import rules
@@ -285,7 +285,11 @@ class DefinitionSearch(AttentionSearch):
         wrong, subject = self._wrong_outputs, self.subject
         if not wrong or len(wrong) == len(subject.outputs):
             return words, run
-        outputs = self.run_way(self.telling, run)
+        try:
+            outputs = self.run_way(self.telling, run)
+        # A change that cannot be run is ruled out with all others.
+        except UNFIT:
+            return words, run
         if screening.are_alike(outputs, self._with_right_outputs(outputs)):
             return words, run
 
