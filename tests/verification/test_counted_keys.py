@@ -21,6 +21,10 @@ MASKS: dict[str, Any] = {
     "where j % 8 ≤ 6": lambda i, j, n: j % 8 != 7,
     "where i // 4 − j // 4 ≥ 0": lambda i, j, n: j // 4 <= i // 4,
     "where −3 ≤ the query's row less j ≤ 0": lambda i, j, n: (i - i[0] <= j) & (j <= i - i[0] + 3),
+    "where ⌊n_k/n_q · the query's row⌋ less j ≥ 0": lambda i, j, n: j <= (i - i[0]) * n // len(i),
+    "where the first query of its block of 4 less the first key of its block of 2 ≥ 0": lambda i, j, n: (
+        (i - i[0]) // 4 * 4 + i[0] >= j // 2 * 2
+    ),
     "where j ≥ 4": lambda i, j, n: (j >= 4) & (i >= 0),
     "unless i − j ≥ 8 and j ≥ 4": lambda i, j, n: (i - j < 8) | (j < 4),
 }

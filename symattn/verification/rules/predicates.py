@@ -18,6 +18,8 @@ import numpy as np
 from symattn.verification.rules.tiling import WIDTHS
 
 _LIKELY = 24  # ranges that exclude most, and most of what one of them leaves, which are tried with any third one
+# Widths of blocks of queries, and of keys, where kernels compare both.
+_BLOCKS = tuple(1 << n for n in range(1, 8))
 _PERIODS = (*range(2, 17), *(n for n in WIDTHS if n > 16), 256, 512)
 
 
@@ -84,6 +86,12 @@ _IN_TILES: dict[str, Callable[[int, Pairs], Any]] = {
 }
 
 
+def _between_blocks(queries: int, keys: int, p: Pairs) -> Any:
+    """Return how far the first key of a key's block is before the first query of a query's block."""
+    first_query = p.r // queries * queries + p.offset
+    return first_query - p.j // keys * keys
+
+
 #: The numbers that conditions use, the simplest first.
 QUANTITIES = (
     Quantity("i − j", lambda p: p.i - p.j),
@@ -94,6 +102,7 @@ QUANTITIES = (
     Quantity("the query's row", lambda p: p.r),
     Quantity("n_q less the query's row", lambda p: p.n_q - p.r),
     Quantity("the query's row less j", lambda p: p.r - p.j),
+    Quantity("⌊n_k/n_q · the query's row⌋ less j", lambda p: p.r * p.n_k // p.n_q - p.j),
     Quantity("n_k", lambda p: p.n_k),
     Quantity(
         "the head, counted from 0,",
@@ -103,6 +112,14 @@ QUANTITIES = (
     *(
         Quantity(words.format(t), partial(of, t), t)
         for t, (words, of) in product(_PERIODS, _IN_TILES.items())
+    ),
+    *(
+        Quantity(
+            f"the first query of its block of {t} less the first key of its block of {u}",
+            partial(_between_blocks, t, u),
+            max(t, u),
+        )
+        for t, u in product(_BLOCKS, _BLOCKS)
     ),
 )
 
