@@ -36,7 +36,7 @@ from symattn.verification.codes import ANY_STEP, code_of, codes, lines_of, read_
 from symattn.verification.definitions import definition_mistakes
 from symattn.verification.report import STEPS
 from symattn.verification.rules import constant_outputs, known, of_entries
-from symattn.verification.rules.families import families
+from symattn.verification.rules.families import families, families_of_heads
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "codes.tsv"
 _WEIGHTS = frozenset({"x", *(f"{letter}_{role}" for letter in "wb" for role in "qkvo")})
@@ -99,7 +99,8 @@ def _of_attention(spec: Attention) -> Iterator[tuple[str, str]]:
     for given in (own, frozenset(more), inputs):
         for rule in (known, of_entries, constant_outputs.mistakes):
             yield from ((m.step, m.cause) for m in rule(spec, frozenset(given)))
-    yield from ((family.step, family.words.format(_NUMBER)) for family in families(spec))
+    every = (*families(spec), *families_of_heads(spec))
+    yield from ((family.step, family.words.format(_NUMBER)) for family in every)
 
 
 def _of_definition(spec: Any) -> Iterator[tuple[str, str]]:

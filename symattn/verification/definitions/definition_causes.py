@@ -23,7 +23,7 @@ from symattn.verification import rules
 from symattn.verification.definitions import definition_mistakes
 from symattn.verification.definitions.definition_subject import CountedKeys, Definition
 from symattn.verification.definitions.function_runs import FunctionRuns
-from symattn.verification.diagnosis import blaming, outofrange, parts, screening
+from symattn.verification.diagnosis import blaming, numbers_of_heads, outofrange, parts, screening
 from symattn.verification.diagnosis.attention_search import AttentionSearch
 from symattn.verification.diagnosis.causes import Cause, Way, by_size
 from symattn.verification.diagnosis.effective_weights import Counted, counted, other_keys
@@ -121,6 +121,13 @@ class DefinitionSearch(AttentionSearch):
             way = family.variant(family.grid[0])
             if way.spec is not None or way.steps.keys() <= names:
                 yield family
+
+    def with_numbers(self) -> Iterator[Mistake]:
+        """See ``Search``; if no number fits all heads of an attention alone, one for each."""
+        of_all_heads = [*super().with_numbers()]
+        yield from of_all_heads
+        if self.flow is not None and not of_all_heads:
+            yield from numbers_of_heads.mistakes(self, self.flow)
 
     def others(self) -> Sequence[Mistake]:
         """The further mistakes of the definition."""

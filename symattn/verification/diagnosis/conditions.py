@@ -197,7 +197,7 @@ def only_where(session: Session, mistake: Mistake, words: str, test: Test) -> Mi
 
 _CASES = 4  # cases that a number is fitted to
 _SMALL = 2000  # entries of inputs of such a case
-_STEPS = 40  # of the search between two points of the grid
+STEPS = 40  # of the search between two points of the grid
 _NEAR = 0.01  # how far a simpler number may be from the one that fits
 _USUAL = (-1e4, -1e9, -65504.0, -1e5, -1e3, -1e30)  # used instead of −∞ in published code
 # the ratio of successive numbers that are tried, and how many are skipped far away
@@ -205,7 +205,7 @@ _WIDER = 1.25
 _FASTER = 10
 _NOTHING = 1e-4
 _FEW = 100  # the largest m of which 1/m is simpler than a decimal of one digit
-_BETTER = 0.02  # how much of the error may be left
+BETTER = 0.02  # how much of the error may be left
 _AS_LITTLE = 1e-3  # of the error, by which a plainer number may leave more
 
 
@@ -228,7 +228,7 @@ def fitted(
     ``miss`` returns the largest error of a mistake in a case, or of the definition for None. If other numbers also
     explain everything, by ``explains``, and leave as little, the words give their range and no number.
     """
-    cases = _select_small_finite_cases(wrong)
+    cases = select_small_finite_cases(wrong)
 
     def misses(mistake: Mistake | None) -> float:
         return sum(miss(judged, mistake) for judged in cases)
@@ -268,9 +268,9 @@ def _find_last_explaining_number(
     """Return the last of x, x·by, x·by², … that explains everything, ±∞ if all do."""
     if x == 0:
         return x
-    for number in range(_STEPS):
+    for number in range(STEPS):
         # Factors grow after some steps, so that unbounded ranges end.
-        step = by if number < _STEPS // 2 else by**_FASTER
+        step = by if number < STEPS // 2 else by**_FASTER
         if not explains(family.mistake(x * step, "")):
             return x
         x *= step
@@ -297,7 +297,7 @@ def _format_fitted_number(x: float) -> str:
     )
 
 
-def _select_small_finite_cases(wrong: Sequence[CaseResult]) -> list[CaseResult]:
+def select_small_finite_cases(wrong: Sequence[CaseResult]) -> list[CaseResult]:
     """Return small cases of several widths and numbers of keys, with finite outputs."""
     result: dict[tuple[int, ...], CaseResult] = {}
     for judged in wrong:
@@ -321,7 +321,7 @@ def _fit_mistake_number(
     family: MistakeFamily, misses: Callable[[Mistake | None], float]
 ) -> float | None:
     """Return the number for which the mistake is nearest to the outputs, if it is near."""
-    of: Callable[[float], float] = lambda x: misses(family.mistake(x, ""))  # noqa: E731
+    of: Callable[[float], float] = lambda x: misses(family.mistake(float(x), ""))  # noqa: E731
     grid = np.asarray(family.grid)
     distances = [of(float(x)) for x in grid]
     best = int(np.argmin(distances))
@@ -330,11 +330,12 @@ def _fit_mistake_number(
         return None
     low = grid[max(best - 1, 0)]
     high = grid[min(best + 1, len(grid) - 1)]
-    theta, least = minimise_by_golden_section(of, float(low), float(high), _STEPS)
+    best_number, least = minimise_by_golden_section(of, float(low), float(high), STEPS)
+    theta = float(best_number)
     # A minimum at 0 means that the step is left out, which is known by other words.
     if 0.0 in family.grid and abs(theta) < _NOTHING:  # 0 is a known mistake of its own
         return None
-    return theta if least <= _BETTER * misses(None) else None
+    return theta if least <= BETTER * misses(None) else None
 
 
 def plain(x: float) -> Iterator[tuple[float, str]]:

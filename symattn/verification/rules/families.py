@@ -1,8 +1,9 @@
-"""Families of mistakes with a number, which is fitted to the function's output."""
+"""Families of mistakes with a number, or one for each head, which is fitted to the function's output."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,7 @@ from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary
 from symattn.attention.scores import softcap
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Inputs
-from symattn.bounds.mistake import At, MistakeFamily, change, not_scaled, scaled_by_one
+from symattn.bounds.mistake import At, Mistake, MistakeFamily, change, not_scaled, scaled_by_one
 from symattn.bounds.reference import Variant
 from symattn.verification.rules import (
     forbidding,
@@ -25,7 +26,7 @@ from symattn.verification.rules import (
     softmaxes,
     tempering,
 )
-from symattn.verification.rules.steps import times
+from symattn.verification.rules.steps import times, times_in_heads
 
 
 def _make_family(
@@ -93,6 +94,16 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
     if unit is None:
         yield scaled(
             "scores are scaled by {} for every d_k", wrong=lambda x, at: at.first * at.number(x)
+        )
+    powers = partial(scaled, grid=tuple(np.arange(-3, 3.01, 0.25).tolist()))
+    yield powers(
+        "scores are multiplied by d_k to the power {}" + ", not by 1/√d_k" * by_root,
+        wrong=lambda x, at: at.first * at.number(float(at.size("q")) ** x),
+    )
+    for size, length in _LENGTHS.items():
+        yield powers(
+            f"scores are also multiplied by {size} to the power {{}}",
+            wrong=partial(_by_power_of_length, length),
         )
     if spec.temperature not in (None, "log"):
         words, grid = "the slope β of the temperatures is {}", _make_logarithmic_grid(1e-3, 10, 40)
@@ -174,6 +185,59 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
             )
     if spec.is_softmax:
         yield from _of_weights(spec)
+
+
+#: Lengths whose powers may scale scores: of keys, and of queries.
+_LENGTHS: dict[str, Callable[[At], int]] = {
+    "n_k": lambda at: at.shape[-1],
+    "n_q": lambda at: at.size("q", -2),
+}
+
+
+def _by_power_of_length(length: Callable[[At], int], x: float, at: At) -> Any:
+    """Return the scores, times a power of a length."""
+    return at.right() * at.number(float(length(at)) ** x)
+
+
+@dataclass(frozen=True)
+class HeadFamily:
+    """Mistakes with a number for each head: the step, words around {}, and the change of the step ``name``."""
+
+    step: str
+    words: str
+    name: str
+    wrong: Callable[[Sequence[float], At], Any]
+    spec: Callable[[Attention], Attention] | None = None
+
+    def mistake(self, numbers: Sequence[float], written: str) -> Mistake:
+        """Return the mistake with these numbers of the heads, which are ``written`` in words."""
+        changed = {self.name: change(self.name, partial(self.wrong, tuple(numbers)))}
+        return Mistake(self.step, self.words.format(written), Variant(changed, spec=self.spec))
+
+
+#: Factors from which the fit of each head's number starts.
+HEAD_FACTORS = _HUNDRED
+
+
+def families_of_heads(spec: Attention) -> Iterator[HeadFamily]:
+    """Yield the families whose number differs from head to head, as a table of slopes or scales does."""
+    if spec.heads < 2:
+        return
+    if isinstance(spec.position, Alibi | Buckets):
+        noun = "linear biases" if isinstance(spec.position, Alibi) else "biases of buckets"
+        words = f"the {noun} of the heads are {{}} times what they should be"
+        yield HeadFamily("bias", words, "positioned", times_in_heads)
+    if spec.bias:
+        words = "the biases of the heads are {} times what they should be"
+        yield HeadFamily("bias", words, "biased", times_in_heads)
+    words = "scores of the heads are {} times what they should be"
+    unit = scaled_by_one if not_scaled(spec) else None
+    yield HeadFamily("scale", words, "scaled", _scaled_in_heads, unit)
+
+
+def _scaled_in_heads(factors: Sequence[float], at: At) -> Any:
+    """Return the scores, times a number of its own in each head."""
+    return at.right() * at.xp.asarray(np.asarray(factors)[:, None, None], dtype=at.first.dtype)
 
 
 def _cut_off_input(
@@ -259,8 +323,7 @@ def _of_weights(spec: Attention) -> Iterator[MistakeFamily]:
 
 def _of_head(head: int, x: float, at: At) -> Any:
     """Return the scores, times a number in one head."""
-    factors = np.where(np.arange(at.spec.heads) == head, x, 1.0)[:, None, None]
-    return at.right() * at.xp.asarray(factors, dtype=at.first.dtype)
+    return _scaled_in_heads(np.where(np.arange(at.spec.heads) == head, x, 1.0).tolist(), at)
 
 
 def _fill_forbidden_with_fitted(besides: bool, x: float, at: At) -> Any:

@@ -225,7 +225,8 @@ def _search_number(
     """
     tried: list[tuple[float, float]] = []
 
-    def measured(x: float) -> float:
+    def measured(number: float) -> float:
+        x = float(number)
         tried.append((measure(x), x))
         return tried[-1][0]
 

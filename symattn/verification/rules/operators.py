@@ -128,6 +128,10 @@ def operators(axes: Sequence[str]) -> Iterator[Operator]:
             "{} are read as if they were transposed",
             lambda x: namespace_of(x).reshape(x.mT, x.shape),
         )
+        yield _moved(
+            "{} are read column by column, but stored row by row",
+            lambda x: namespace_of(x).reshape(x, (*x.shape[:-2], *x.shape[:-3:-1])).mT,
+        )
     # Three named axes with heads in front: heads and tokens may be mixed by a reshape.
     if axes[2:3] == ("head",):
         words = f"{{}} are read with heads and {axes[1]} positions mixed: by a reshape alone, their axis not moved"

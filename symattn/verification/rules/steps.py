@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -239,6 +239,12 @@ def _extract_added_term(at: At) -> Any:
 def times(factor: Any, at: At) -> Array:
     """Return the added term, times a number."""
     return _add_term_under_masks(at, _extract_added_term(at) * at.number(factor))
+
+
+def times_in_heads(factors: Sequence[float], at: At) -> Array:
+    """Return the added term, times a number of its own in each head."""
+    of_heads = at.xp.asarray(np.asarray(factors)[:, None, None], dtype=at.first.dtype)
+    return _add_term_under_masks(at, _extract_added_term(at) * of_heads)
 
 
 def _masked_late(at: At) -> Any:
