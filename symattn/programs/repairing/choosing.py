@@ -35,7 +35,7 @@ from symattn.verification.effort import Effort
 from symattn.verification.engine import Session
 from symattn.verification.repair import ExecutionPath, Repair, RepairPart, Repairs, Replacement
 
-MAX_EDITS = 6000  # single edits that are tried
+MAX_EDITS = 8000  # single edits that are tried
 # further ones, once an edit is accepted by which the code takes another path
 MAX_AFTER_OTHER_PATH = 2500
 MAX_PAIRS = 3000  # pairs of edits: of tier 1 both, or one that repairs a part and one of tier 1

@@ -715,7 +715,8 @@ class _EditsOfFunction:
         at = getattr(node, "number", -1)
         idle = self._function.idle
         reads = bool(idle) and any(isinstance(n, ast.Name) and n.id in idle for n in ast.walk(tree))
-        shown = shown_change(old, text)
+        # In brackets where its place needs them, so that the shown text may be put there as it is.
+        shown = shown_change(old, new)
         repeats = isinstance(tree, ast.Call) and text in self._function.expressions
         self._record_new_edit(rule, (replacement,), *shown, at, text, reads, repeats)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from symattn.programs.repairing.edits import LOOKED_AT, EditRule, Place
 from symattn.programs.repairing.observing import Kind
+from symattn.programs.repairing.same_elsewhere import comes_out_as_factor
 
 #: New expressions, as text or as trees.
 Changes = Iterator[str | ast.expr]
@@ -106,8 +107,9 @@ def _known(p: Place) -> set[str]:
 
 
 def _is_whole_product(p: Place) -> bool:
-    """Return whether a factor at a place is not the same as one of the product around it."""
-    return _is_array_to_change(p) and not p.in_product
+    """Return whether a factor at a place is not the same as one of what is around it."""
+    around = comes_out_as_factor(p.node, p.parent, p.field)
+    return _is_array_to_change(p) and not p.in_product and not around
 
 
 def _is_whole_sum(p: Place) -> bool:

@@ -49,7 +49,7 @@ def size_of(edit: Edit) -> float:
 @lru_cache(maxsize=1 << 14)
 def _size_of_change(old_text: str, new_text: str) -> float:
     old = _TOKENS.findall(old_text)
-    new = _TOKENS.findall(new_text)
+    new = _TOKENS.findall(_without_outer_brackets(new_text))
     steps = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
     changed = sum(n - m for tag, _, _, m, n in steps if tag in ("replace", "insert"))
     # A name in place of a longer expression removes the rest of it.
@@ -57,6 +57,17 @@ def _size_of_change(old_text: str, new_text: str) -> float:
     added = [word for tag, _, _, n, m in steps if tag in ("replace", "insert") for word in new[n:m]]
     numbers = sum(word[0].isdigit() and word not in _USUAL_NUMBERS for word in added)
     return float(changed + _REMOVED * removed + _ARBITRARY * numbers)
+
+
+def _without_outer_brackets(text: str) -> str:
+    """Return a text without the brackets that its place needs: they are no part of the change."""
+    depth = 0
+    for number, sign in enumerate(text):
+        depth += (sign in "([{") - (sign in ")]}")
+        # The first bracket is closed before the end, or there is none.
+        if depth == 0 and number < len(text) - 1:
+            return text
+    return text[1:-1] if text.startswith("(") and depth == 0 else text
 
 
 #: The rule that adds or subtracts 1.
@@ -69,7 +80,8 @@ def rarity_of(edit: Edit) -> int:
     A token is taken for a similar one more often than one is forgotten. A 1 is forgotten in a sum of places or lengths;
     a length that is read off an array, or an item, is what it is.
     """
-    if len(_TOKENS.findall(edit.old)) == len(_TOKENS.findall(edit.new)):
+    new = _without_outer_brackets(edit.new)
+    if len(_TOKENS.findall(edit.old)) == len(_TOKENS.findall(new)):
         return 0
     return 2 if edit.rule == _SHIFT_RULE and not _is_sum(edit.old) else 1
 

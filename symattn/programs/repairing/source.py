@@ -540,7 +540,7 @@ class Sources:
         own = [f for member in vars(x).values() for f in functions_of_member(member)]
         in_file = [f for f in own if f.__code__.co_filename == self.file]
         # A metaclass or a hook of subclasses may do more than build, and slots are no plain members.
-        is_plain = type(x) is type and "__slots__" not in vars(x)
+        is_plain = (type(x) is type or _is_of_autograd(x)) and "__slots__" not in vars(x)
         if not in_file or not is_plain or any(map(_has_hook_of_subclasses, x.__mro__[1:])):
             return
         self._objects[id(x)] = x
@@ -728,7 +728,7 @@ class _Rebuilt:
             for n, member in vars(x).items()
             if n not in left_out
         }
-        result = type(x.__name__, tuple(map(self.value, x.__bases__)), members)
+        result = type(x)(x.__name__, tuple(map(self.value, x.__bases__)), members)
         # Recorded before its methods, which refer to it by name and by ``super()``.
         self._made[id(x)] = result
         for name, member in methods.items():
@@ -870,6 +870,11 @@ def functions_of_member(member: Any) -> list[types.FunctionType]:
     elif isinstance(member, property):
         parts = (member.fget, member.fset, member.fdel)
     return [part for part in parts if isinstance(part, types.FunctionType)]
+
+
+def _is_of_autograd(x: type) -> bool:
+    """Return whether a class is a function of torch's autograd, whose metaclass builds the class of its gradient."""
+    return type(x).__module__ == "torch.autograd.function"
 
 
 def _has_hook_of_subclasses(owner: type) -> bool:

@@ -275,6 +275,13 @@ def test_a_name_for_an_expression_is_smaller_than_an_expression_for_a_name() -> 
     assert 1 < size_of(shorter) < size_of(longer)
 
 
+def test_brackets_that_a_place_needs_are_no_part_of_a_change() -> None:
+    plain, bracketed = _edit("±1", "arange(n)", "arange(n) + 1"), _edit("±1", "arange(n)", "(arange(n) + 1)")
+    assert size_of(plain) == size_of(bracketed)
+    assert rarity_of(plain) == rarity_of(bracketed)
+    assert size_of(_edit("term", "(a) * (b)", "(a) + (b)")) == 1
+
+
 def test_what_somebody_wrote_on_purpose_is_taken_away_after_a_factor_is_inserted() -> None:
     inserted = _edit("factor", "acc", "acc * a")
     unwrapped = _edit("unwrapped from others", "np.maximum(top, new)", "new")

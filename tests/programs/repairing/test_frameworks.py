@@ -315,3 +315,39 @@ def test_a_decorator_of_the_user_is_edited_and_installed_functions_are_not(decor
     assert Sources(names["plain"]).editable == []
     # The function that is called is one of Python's library.
     assert Sources(names["dispatched"]).editable == []
+
+
+GRADIENT_OF_TORCH = """
+import torch
+
+
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x * y
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return g * x, g * x
+
+
+def gradient(x, y, do):
+    x, y = (a.detach().clone().requires_grad_() for a in (x, y))
+    Scaled.apply(x, y).backward(do)
+    return x.grad, y.grad
+"""
+
+
+@pytest.mark.torch
+def test_the_gradient_of_a_function_of_autograd_is_edited(tmp_path: Path) -> None:
+    import torch
+
+    x, y, do = (torch.randn(3, generator=torch.Generator().manual_seed(n)) for n in range(3))
+    sources = Sources(loaded(tmp_path, GRADIENT_OF_TORCH, function="gradient"))
+    seen = observe(sources, lambda function: function(x, y, do))
+    line = GRADIENT_OF_TORCH[: GRADIENT_OF_TORCH.index("return g * x")].count("\n") + 3
+    edits = [e for e in enumerate_edits(sources, seen, (), (1,)) if (e.line, e.old, e.new) == (line, "x", "y")]
+    gradients = [sources.edited(sources.at(e.place), e.replacements)(x, y, do) for e in edits]
+    assert any(torch.equal(dx, do * y) and torch.equal(dy, do * x) for dx, dy in gradients)

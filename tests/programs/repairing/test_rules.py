@@ -247,3 +247,24 @@ def test_an_operator_of_two_characters_is_replaced_as_one() -> None:
     old = "a > (b + c)"
     change = narrowed(Replacement(1, 0, 1, len(old), "a >= b + c"), old)
     assert replaced([old], [change]) == ["a >= b + c"]
+
+
+def test_an_edit_shows_the_brackets_that_its_place_needs(tmp_path: Path) -> None:
+    _, edits = _edits_of(_function(tmp_path, "wrong", "return x * n / 2"), (1,))
+    assert "(n + 1)" in {edit.new for edit in edits if edit.old == "n"}
+
+
+def test_a_single_number_is_a_factor_of_a_product_of_matrices_once(tmp_path: Path) -> None:
+    _, edits = _edits_of(_function(tmp_path, "wrong", "return x @ y.T + half"), (2,))
+    texts = {edit.new for edit in edits if edit.new.endswith("* half")}
+    assert "x @ y.T * half" in texts
+    assert not {"x * half", "y * half", "y.T * half"} & texts
+
+
+def test_equal_numbers_give_one_edit(tmp_path: Path) -> None:
+    body = "a, b, c, d = 9, 7, 6, 4\n    return x[:, : n]"
+    _, edits = _edits_of(_function(tmp_path, "wrong", body), (3,))
+    texts = {edit.new for edit in edits if edit.rule == "term" and edit.old == "n"}
+    # Two is the difference of the first two, and of the last two.
+    assert "a - b" in texts
+    assert "c - d" not in texts
