@@ -261,10 +261,13 @@ def _yield_vector_conventions(spec: Attention) -> Iterator[str]:
 def _yield_score_operation_order(spec: Attention) -> Iterator[str]:
     """Yield the order of the operations on scores, unless it is the usual one."""
     by_distance = isinstance(spec.position, Alibi | Buckets)
-    operations = [("scaled", spec.scale != 1 and (spec.scale is not None or spec.score == "dot")),
-                  ("multiplied by temperatures", spec.temperature is not None),
-                  ("capped", spec.softcap is not None), ("biased", spec.bias or by_distance),
-                  ("masked", spec.masks_anything)]  # fmt: skip
+    operations = [
+        ("scaled", spec.scale != 1 and (spec.scale is not None or spec.score == "dot")),
+        ("multiplied by temperatures", spec.temperature is not None),
+        ("capped", spec.softcap is not None),
+        ("biased", spec.bias or by_distance),
+        ("masked", spec.masks_anything),
+    ]
     words = [word for word, applies in operations if applies]
     # Scaling before masking is the order that readers expect.
     if len(words) > 2 or (len(words) > 1 and words != ["scaled", "masked"]):

@@ -311,9 +311,16 @@ def erasing_token(
 
 
 def erasing_chunk(
-    state: Array, q: Array, k: Array, v: Array, p: Array, e: Array, g: Array | None = None, *,
+    state: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    p: Array,
+    e: Array,
+    g: Array | None = None,
+    *,
     before: bool = False,
-) -> tuple[Any, Any]:  # fmt: skip
+) -> tuple[Any, Any]:
     """Several tokens at once: what their p read, r, solves (I + L) r = (p e^R) S + M v, and is subtracted along e.
 
     L_ij = Σ_f p_if e_jf e^{R_if − G_jf} and M_ij the same of k, for j < i; G are the sums of gates up to a token, and R

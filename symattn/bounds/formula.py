@@ -56,8 +56,13 @@ class Equations(NamedTuple):
     def printed(self) -> tuple[Node, ...]:
         """The bound first, then the definitions of its letters; short ones side by side."""
         by_letter = {text(equation.first): equation for equation in self.definitions}
-        rows = [Row(tuple(by_letter[letter] for letter in group)) if len(group) > 1 else by_letter[group]
-                for group in ("M", "W", "XS", "G", "Y", "P", "E", "U", "FD") if group[0] in by_letter]  # fmt: skip
+        rows = [
+            Row(tuple(by_letter[letter] for letter in group))
+            if len(group) > 1
+            else by_letter[group]
+            for group in ("M", "W", "XS", "G", "Y", "P", "E", "U", "FD")
+            if group[0] in by_letter
+        ]
         return (self.bound, *rows, *reversed(self.exponents))
 
 

@@ -49,9 +49,17 @@ _MOST = 1_000_000  # jobs
 _SECTIONS = ("targets", "dtypes", "options", "specs", "domains")
 #: Options of ``verify_target`` and the types of their values.
 OPTIONS: dict[str, type | tuple[type, ...]] = {
-    "contract": str, "call": list, "mask_arg": str, "mask_axes": str, "layout": str, "framework": str,
-    "time_limit": (int, float), "examples": int, "budget": (int, float), "seed": int,
-}  # fmt: skip
+    "contract": str,
+    "call": list,
+    "mask_arg": str,
+    "mask_axes": str,
+    "layout": str,
+    "framework": str,
+    "time_limit": (int, float),
+    "examples": int,
+    "budget": (int, float),
+    "seed": int,
+}
 # Fields that the sections of specifications and of domains may have.
 _FIELDS = tuple(f.name for f in fields(Attention))
 _DOMAIN = tuple(f.name for f in fields(Domain))

@@ -120,8 +120,14 @@ class DerivationText:
             if kind is Step:
                 result.append(model.Steps(tuple(group)))
             elif kind is Assumption:
-                result.append(model.Assumptions(tuple(replace(a, label=f"A{i}") if not a.label else a
-                                                     for i, a in enumerate(group, 1))))  # fmt: skip
+                result.append(
+                    model.Assumptions(
+                        tuple(
+                            replace(a, label=f"A{i}") if not a.label else a
+                            for i, a in enumerate(group, 1)
+                        )
+                    )
+                )
             elif kind is not str:
                 result += group
         return tuple(result)

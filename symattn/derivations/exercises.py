@@ -175,9 +175,17 @@ def output(rng: Draw) -> Task:
     weights = softmax(dot_scores(exact([query]), exact(keys)))
     pairs = [[w * v[c] for w, v in zip(weights.tolist()[0], values, strict=True)] for c in range(2)]
     return _make_exercise_task(
-        "matrix-form", "One query, two keys", "$q = @q$, $K = @k$, $V = @v$, without scaling. What is the output?", "o",
-        weights @ exact(values), exact([[a + b for a, b in pairs]]), "value by value", q=query, k=keys, v=values,
-    )  # fmt: skip
+        "matrix-form",
+        "One query, two keys",
+        "$q = @q$, $K = @k$, $V = @v$, without scaling. What is the output?",
+        "o",
+        weights @ exact(values),
+        exact([[a + b for a, b in pairs]]),
+        "value by value",
+        q=query,
+        k=keys,
+        v=values,
+    )
 
 
 def permuted(rng: Draw) -> Task:
@@ -252,9 +260,16 @@ def sink(rng: Draw) -> Task:
     row, z = _draw_unequal_scores(rng, 2), int(rng.integers(0, 3))
     question = "$s = @row$ and a sink of score $@z$. What are the weights of the two keys?"
     return _make_exercise_task(
-        "sinks", "A sink", question, "a", sink_weights(exact([row]), exact([[z]])),
-        softmax(exact([[*row, z]]))[:, :2], "with the sink as a third key", row=row, z=z,
-    )  # fmt: skip
+        "sinks",
+        "A sink",
+        question,
+        "a",
+        sink_weights(exact([row]), exact([[z]])),
+        softmax(exact([[*row, z]]))[:, :2],
+        "with the sink as a third key",
+        row=row,
+        z=z,
+    )
 
 
 def rotated(rng: Draw) -> Task:
@@ -275,15 +290,33 @@ def rotated(rng: Draw) -> Task:
     question = f"""$q = @query$, $k = @key$ at the positions {place + 17} and {place + 18}. A position turns by the \
 angle of cosine $@cosine$ and sine $@sine$. What is the score?"""
     return _make_exercise_task(
-        "rope", "Rotary positions", question, "(R_m q)·(R_n k)", dot_scores(*shifted), dot_scores(*here),
-        f"at the positions {place} and {place + 1}", "Only the distance matters, so put the query at 0.",
-        query=query, key=key, cosine=nt.Number(ANGLE[0]), sine=nt.Number(ANGLE[1]),
-    )  # fmt: skip
+        "rope",
+        "Rotary positions",
+        question,
+        "(R_m q)·(R_n k)",
+        dot_scores(*shifted),
+        dot_scores(*here),
+        f"at the positions {place} and {place + 1}",
+        "Only the distance matters, so put the query at 0.",
+        query=query,
+        key=key,
+        cosine=nt.Number(ANGLE[0]),
+        sine=nt.Number(ANGLE[1]),
+    )
 
 
 TASKS: tuple[Callable[[Draw], Task], ...] = (
-    scaled, variance, shift, jacobian, output, permuted, tiles, lookup, sink, rotated,
-)  # fmt: skip
+    scaled,
+    variance,
+    shift,
+    jacobian,
+    output,
+    permuted,
+    tiles,
+    lookup,
+    sink,
+    rotated,
+)
 
 
 # -- the sheet ---------------------------------------------------------------------------------------------------------

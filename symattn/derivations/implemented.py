@@ -215,9 +215,12 @@ def initialisation(dk: int = 64, dmodel: int = 512) -> Document:
         "By the formulas above, correctly rounded. Glorot's law is that of one matrix of these sizes.",
     )
     return DerivationText(
-        {"weights": weights}, table=[Table(tuple(columns), tuple(rows), caption=caption)],
-        component=_COMPONENT, score=_SCORE, **sizes,
-    ).document("initialisation", parameters=sizes)  # fmt: skip
+        {"weights": weights},
+        table=[Table(tuple(columns), tuple(rows), caption=caption)],
+        component=_COMPONENT,
+        score=_SCORE,
+        **sizes,
+    ).document("initialisation", parameters=sizes)
 
 
 def _compute_deviation_digits(variance: Node, deviation: Node, dk: int, dmodel: int) -> Decimal:

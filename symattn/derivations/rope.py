@@ -37,10 +37,14 @@ def derivation() -> Document:
         "turned": Glossary(families={"R": _read_example_rotations}),
     }
     return DerivationText(
-        letters, cosine=nt.Number(ANGLE[0]), sine=nt.Number(ANGLE[1]), q=nt.matrix([QUERY]),
-        k=nt.matrix([KEY]), places=nt.matrix([range(POSITIONS)]),
+        letters,
+        cosine=nt.Number(ANGLE[0]),
+        sine=nt.Number(ANGLE[1]),
+        q=nt.matrix([QUERY]),
+        k=nt.matrix([KEY]),
+        places=nt.matrix([range(POSITIONS)]),
         scores=nt.matrix([[entries(x) for x in row] for row in turned_scores()]),
-    ).document("rope")  # fmt: skip
+    ).document("rope")
 
 
 def _in_a_plane(reader: Reader, parts: tuple[Node, ...]) -> Value:

@@ -128,12 +128,16 @@ def derivation(dk: int = 4, mean: object = None, seed: int = 0) -> Document:
     )
     comparison = scaling_numpy.numpy_section(setting, seed)
     values: dict[str, Any] = {
-        "at": scaling_numpy.at_size(setting), "mu": setting.mu, "dk": dk, "one": variance_formula(setting, ""),
-        "matrix": jacobian.matrix(3), "tokens": 3,
+        "at": scaling_numpy.at_size(setting),
+        "mu": setting.mu,
+        "dk": dk,
+        "one": variance_formula(setting, ""),
+        "matrix": jacobian.matrix(3),
+        "tokens": 3,
         "end": (*scaling_typical.typical(dk), *comparison),
         "here": At(formula("Var(s)"), scaling_numpy.at_size(setting)),
         "spread": _at_size(setting, True),
-    }  # fmt: skip
+    }
     text = DerivationText({"": jacobian.letters()}, **values)
     text.values |= {
         "variance": _yield_variance_result(text, setting, scaling_numpy.evidence(comparison)),

@@ -60,8 +60,13 @@ _LARGEST_CUBE = 16  # components, each with two values
 _ROWS, _NUMBERS = 20_000, 4_000_000  # at most so many rows, and so many numbers in one array
 _FAR = 5.0  # standard errors; a sample further off does not agree
 _MEAN, _VARIANCE, _SCALED, _GAP = map(formula, ("E[s]", "Var(s)", "Var(s/√d_k)", "Var(s_1 - s_2)"))
-_CLOSED = dict(zip((_MEAN, _VARIANCE, _SCALED, _GAP),
-                   map(formula, ("d_k μ²", "d_k (1 + 2 μ²)", "1 + 2 μ²", "2 d_k (1 + μ²)")), strict=True))  # fmt: skip
+_CLOSED = dict(
+    zip(
+        (_MEAN, _VARIANCE, _SCALED, _GAP),
+        map(formula, ("d_k μ²", "d_k (1 + 2 μ²)", "1 + 2 μ²", "2 d_k (1 + μ²)")),
+        strict=True,
+    )
+)
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 

@@ -56,8 +56,11 @@ _BIG: Mapping[str, Literal["sum", "prod", "max", "min"]] = {
 _HALVES = {"½": Fraction(1, 2), "¼": Fraction(1, 4)}
 # The end and the style of each opening fence.
 _FENCES: Mapping[str, tuple[str, Any]] = {
-    "(": (")", "round"), "|": ("|", "abs"), "‖": ("‖", "norm"), "⌊": ("⌋", "floor"),
-}  # fmt: skip
+    "(": (")", "round"),
+    "|": ("|", "abs"),
+    "‖": ("‖", "norm"),
+    "⌊": ("⌋", "floor"),
+}
 
 
 def formula(typed: str, roles: Roles = ROLES, values: Mapping[str, Like] | None = None) -> Node:

@@ -214,9 +214,14 @@ def shown_code(page: CodePage) -> Document:
         *_yield_reports_of_code(page),
     ]
     return Document(
-        "listing", "code", ("Code ", Code(page.code)), tuple(blocks), command=f"symattn faults show {page.code}",
-        subtitle=(heading(page.step),), record=record(_record_code_page(page)),
-    )  # fmt: skip
+        "listing",
+        "code",
+        ("Code ", Code(page.code)),
+        tuple(blocks),
+        command=f"symattn faults show {page.code}",
+        subtitle=(heading(page.step),),
+        record=record(_record_code_page(page)),
+    )
 
 
 def _yield_meaning_of_code(page: CodePage) -> Iterator[Block]:
@@ -342,13 +347,24 @@ def _yield_reports_of_code(page: CodePage) -> Iterator[Block]:
 def _record_code_page(page: CodePage) -> dict[str, object]:
     """Return the page as JSON has it."""
     example = page.example
-    shown = None if example is None else {
-        "specification": example.specification, "step": example.step, "cause": example.cause,
-        "inputs": {name: a.tolist() for name, a in example.inputs.items()},
-        "expected": example.right.tolist(), "got": example.wrong.tolist(),
-    }  # fmt: skip
+    shown = (
+        None
+        if example is None
+        else {
+            "specification": example.specification,
+            "step": example.step,
+            "cause": example.cause,
+            "inputs": {name: a.tolist() for name, a in example.inputs.items()},
+            "expected": example.right.tolist(),
+            "got": example.wrong.tolist(),
+        }
+    )
     return {
-        "code": page.code, "step": page.step, "sentences": [s.words for s in page.sentences],
-        "parameters": page.parameters, "example": shown, "faults": page.faults,
+        "code": page.code,
+        "step": page.step,
+        "sentences": [s.words for s in page.sentences],
+        "parameters": page.parameters,
+        "example": shown,
+        "faults": page.faults,
         "reports": [{"link": report.link, "words": report.words} for report in page.reports],
-    }  # fmt: skip
+    }

@@ -165,9 +165,16 @@ def compared(rows: Iterable[Detection]) -> Document:
         ),
     )
     return Document(
-        "listing", "faults-found", ("Which rule finds which fault",), blocks, command=f"symattn faults run {of}",
-        record={"faults": [{"name": r.fault.name, **r.rules, "symattn": r.after} for r in results], "found": counts},
-    )  # fmt: skip
+        "listing",
+        "faults-found",
+        ("Which rule finds which fault",),
+        blocks,
+        command=f"symattn faults run {of}",
+        record={
+            "faults": [{"name": r.fault.name, **r.rules, "symattn": r.after} for r in results],
+            "found": counts,
+        },
+    )
 
 
 def _write_fields_of_fault(fault: CorpusFault) -> str:

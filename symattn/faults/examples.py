@@ -60,55 +60,123 @@ _TOKENS = frozenset({"x", *(f"{letter}_{role}" for letter in "wb" for role in "q
 
 #: What is erased, and when, as Comba, Gated DeltaNet-2 and RWKV-7 have it.
 _ERASURES: tuple[tuple[Literal["vector", "gates", "pair"], Literal["after", "before"]], ...] = (
-    ("vector", "before"), ("gates", "after"), ("pair", "before"),
-)  # fmt: skip
+    ("vector", "before"),
+    ("gates", "after"),
+    ("pair", "before"),
+)
 #: Specifications in which mistakes are looked for, the plainest first.
 EXAMPLES: tuple[Any, ...] = (
-    *SPECIFICATIONS.values(), Attention(scale="given"), Attention(heads=2, causal=True, sink="given", softcap=4),
-    Attention(score="cosine", scale=2), Attention(score="distance", scale=1), Attention(bias=True, heads=4, scale=0.3),
-    Attention(mask="additive"), Attention(mask="boolean", causal=True, padding=True, heads=4, kv_heads=2),
-    Attention(window=(3, 4)), Attention(window=(3, 4), alignment="top-left"), Attention(block=4),
-    Attention(bias=True, softcap=5), Attention(scale="given", heads=4), Attention(qk_norm="layer", position=Rotary()),
-    Attention(position=Alibi(two_sided=True), heads=4), Attention(position=Buckets(), heads=2, causal=True),
-    Attention(heads=2, latent=Latent()), Attention(documents=True, causal=True), Attention(padding=True, heads=2),
-    Attention(causal=True, prefix=3), Attention(causal=True, alignment="top-left"), Attention(base=2),
-    Attention(qk_norm="rms", position=Rotary()), Attention(qk_norm="layer", heads=2), Attention(packed=True, heads=4),
-    Attention(qk_norm="rms", position=Rotary(), qk_norm_place="after"), Attention(value_norm="rms"),
-    Attention(qk_norm="rms", heads=4, qk_norm_over="heads"), Attention(output_gate=True),
-    Attention(output_gate=True, output_gate_place="after"), Attention(qk_norm="rms", qk_norm_of="keys", scale=1),
+    *SPECIFICATIONS.values(),
+    Attention(scale="given"),
+    Attention(heads=2, causal=True, sink="given", softcap=4),
+    Attention(score="cosine", scale=2),
+    Attention(score="distance", scale=1),
+    Attention(bias=True, heads=4, scale=0.3),
+    Attention(mask="additive"),
+    Attention(mask="boolean", causal=True, padding=True, heads=4, kv_heads=2),
+    Attention(window=(3, 4)),
+    Attention(window=(3, 4), alignment="top-left"),
+    Attention(block=4),
+    Attention(bias=True, softcap=5),
+    Attention(scale="given", heads=4),
+    Attention(qk_norm="layer", position=Rotary()),
+    Attention(position=Alibi(two_sided=True), heads=4),
+    Attention(position=Buckets(), heads=2, causal=True),
+    Attention(heads=2, latent=Latent()),
+    Attention(documents=True, causal=True),
+    Attention(padding=True, heads=2),
+    Attention(causal=True, prefix=3),
+    Attention(causal=True, alignment="top-left"),
+    Attention(base=2),
+    Attention(qk_norm="rms", position=Rotary()),
+    Attention(qk_norm="layer", heads=2),
+    Attention(packed=True, heads=4),
+    Attention(qk_norm="rms", position=Rotary(), qk_norm_place="after"),
+    Attention(value_norm="rms"),
+    Attention(qk_norm="rms", heads=4, qk_norm_over="heads"),
+    Attention(output_gate=True),
+    Attention(output_gate=True, output_gate_place="after"),
+    Attention(qk_norm="rms", qk_norm_of="keys", scale=1),
     Attention(temperature=0.5, temperature_rate=2),
     Attention(temperature="log", temperature_rate=2),
-    Attention(position=Rotary(layout="interleaved", width=4)), Attention(position=Rotary(given="positions")),
+    Attention(position=Rotary(layout="interleaved", width=4)),
+    Attention(position=Rotary(given="positions")),
     Attention(position=Rotary(given="positions", sections=(1, 1, 2))),
     Attention(position=Rotary(given="positions", sections=(3, 1, 1), section_order="interleaved")),
-    Attention(position=Rotary(scaling=YarnScaling(factor=4, length=64))), Attention(dropout=0.1),
-    Attention(position=Rotary(scaling=NTKScaling(factor=4, length=4))), Attention(position=Buckets(), heads=3),
-    Attention(position=Rotary(scaling=LinearScaling(factor=4))), Attention(truncate=4),
+    Attention(position=Rotary(scaling=YarnScaling(factor=4, length=64))),
+    Attention(dropout=0.1),
+    Attention(position=Rotary(scaling=NTKScaling(factor=4, length=4))),
+    Attention(position=Buckets(), heads=3),
+    Attention(position=Rotary(scaling=LinearScaling(factor=4))),
+    Attention(truncate=4),
     *(Attention(normaliser=name) for name in NORMALISERS),  # type: ignore[arg-type]
-    LayerNorm(), RMSNorm(one_plus=True), Merge(), Attention(lse=True), Attention(lse=True, causal=True, sink="zero"),
-    Cached(_HEADS), Cached(Attention(causal=True, position=Rotary())), LinearAttention(),
-    LinearAttention(normalised=False, delta=True, gate="token"), LinearAttention(causal=False),
-    LinearAttention(normalised=False, gate="feature"), LinearAttention(
-        feature="identity", normalised=False, gate="token", delta=True, values_per_key=2),
+    LayerNorm(),
+    RMSNorm(one_plus=True),
+    Merge(),
+    Attention(lse=True),
+    Attention(lse=True, causal=True, sink="zero"),
+    Cached(_HEADS),
+    Cached(Attention(causal=True, position=Rotary())),
+    LinearAttention(),
+    LinearAttention(normalised=False, delta=True, gate="token"),
+    LinearAttention(causal=False),
+    LinearAttention(normalised=False, gate="feature"),
+    LinearAttention(
+        feature="identity", normalised=False, gate="token", delta=True, values_per_key=2
+    ),
     LinearAttention(feature="identity", normalised=False, gate="token", state="kv"),
-    LinearAttention(feature="identity", normalised=False, gate="head"), LinearAttention.named("rwkv6"), Rotary(),
-    LinearAttention(feature="identity", normalised=False, gate="head", step=True, skip=True), Block(attention=_HEADS),
+    LinearAttention(feature="identity", normalised=False, gate="head"),
+    LinearAttention.named("rwkv6"),
+    Rotary(),
+    LinearAttention(feature="identity", normalised=False, gate="head", step=True, skip=True),
+    Block(attention=_HEADS),
     LinearAttention(feature="identity", normalised=False, gate="token", gate_form="softplus"),
-    LinearAttention(feature="identity", normalised=False, gate="token", gate_form="sigmoid", lower_bound=-5),
+    LinearAttention(
+        feature="identity", normalised=False, gate="token", gate_form="sigmoid", lower_bound=-5
+    ),
     LinearAttention(feature="identity", normalised=False, delta=True, beta_form="sigmoid"),
-    *(LinearAttention(feature="identity", normalised=False, gate="feature", delta=True, erase=rule, erases=when)
-      for rule, when in _ERASURES),
-    LinearAttention(feature="identity", normalised=False, gate="head", step=True, step_form="softplus",
-                    step_least=0.25, step_most=1),
+    *(
+        LinearAttention(
+            feature="identity",
+            normalised=False,
+            gate="feature",
+            delta=True,
+            erase=rule,
+            erases=when,
+        )
+        for rule, when in _ERASURES
+    ),
+    LinearAttention(
+        feature="identity",
+        normalised=False,
+        gate="head",
+        step=True,
+        step_form="softplus",
+        step_least=0.25,
+        step_most=1,
+    ),
     Block(attention=_HEADS, norm="rms", order="post", activation="silu", gated=True),
-    Block(attention=_HEADS, parallel=True), Differential(attention=Attention(causal=True)),
-    Differential(attention=Attention(position=Rotary())), DepthAttention(eps=0.25),
-    Differential(factor=0.5, norm="rms", eps=0.25, init=0.25), *(
-        Gradient(Attention(**fields)) for fields in (
-            {}, {"softcap": 3}, {"sink": "given"}, {"heads": 4, "kv_heads": 2}, {"dropout": 0.1}, {"qk_norm": "rms"},
-            {"position": Rotary()}, {"bias": True}, {"causal": True})),
+    Block(attention=_HEADS, parallel=True),
+    Differential(attention=Attention(causal=True)),
+    Differential(attention=Attention(position=Rotary())),
+    DepthAttention(eps=0.25),
+    Differential(factor=0.5, norm="rms", eps=0.25, init=0.25),
+    *(
+        Gradient(Attention(**fields))
+        for fields in (
+            {},
+            {"softcap": 3},
+            {"sink": "given"},
+            {"heads": 4, "kv_heads": 2},
+            {"dropout": 0.1},
+            {"qk_norm": "rms"},
+            {"position": Rotary()},
+            {"bias": True},
+            {"causal": True},
+        )
+    ),
     Gradient(LinearAttention(feature="identity", normalised=False, gate="token", delta=True)),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -196,11 +264,15 @@ def _of_attention(
     for mistake in chain(mistakes, (f.mistake(_NUMBER, _WRITTEN) for f in families(spec))):
         maker = empty if "row without any key" in mistake.cause else usual
         yield _Candidate(
-            spec, mistake.step, mistake.cause,
+            spec,
+            mistake.step,
+            mistake.cause,
             lambda inputs: [variant_values(spec, dict(inputs), RIGHT)["output"]],
             partial(_with_mistake, spec, mistake),
-            partial(_yield_drawn_inputs, maker), attention_output.subject(spec).source.axes, maker.admits,
-        )  # fmt: skip
+            partial(_yield_drawn_inputs, maker),
+            attention_output.subject(spec).source.axes,
+            maker.admits,
+        )
 
 
 def _with_mistake(spec: Attention, mistake: Any, inputs: Arrays) -> list[Any]:
@@ -237,11 +309,15 @@ def _of_definition(spec: Any, subject: Definition) -> Iterator[_Candidate]:
     )
     for mistake in chain(own, more):
         yield _Candidate(
-            spec, mistake.step, mistake.cause,
+            spec,
+            mistake.step,
+            mistake.cause,
             lambda inputs: subject.run(subject.ways[0], subject.filled(inputs, _PRECISION)),
             lambda inputs, run=mistake.run: subject.run(run, subject.filled(inputs, _PRECISION)),  # type: ignore[misc]
-            partial(_drawn_for, subject), subject.source.axes, partial(subject.admitted, domain=_DOMAIN),
-        )  # fmt: skip
+            partial(_drawn_for, subject),
+            subject.source.axes,
+            partial(subject.admitted, domain=_DOMAIN),
+        )
 
 
 def _drawn_for(subject: Definition) -> Iterator[Arrays]:
@@ -355,11 +431,18 @@ _FILE = "examples.json"
 def written(examples: Mapping[str, Example]) -> str:
     """Return the file of examples: specification, step and sentence, and the inputs."""
     lines = [
-        f"{json.dumps(code)}: " + json.dumps(
-            {"spec": e.specification, "step": e.step, "cause": e.cause,
-             "inputs": {name: [str(a.dtype), a.tolist()] for name, a in e.inputs.items()}}, ensure_ascii=False)
+        f"{json.dumps(code)}: "
+        + json.dumps(
+            {
+                "spec": e.specification,
+                "step": e.step,
+                "cause": e.cause,
+                "inputs": {name: [str(a.dtype), a.tolist()] for name, a in e.inputs.items()},
+            },
+            ensure_ascii=False,
+        )
         for code, e in examples.items()
-    ]  # fmt: skip
+    ]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 

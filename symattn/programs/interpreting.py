@@ -414,18 +414,46 @@ def _branch(equation: JaxprEqn, index: Array, *args: Array) -> list[Array]:
 
 Functions = Mapping[str, Callable[..., Any]]
 _OF_NUMBERS: Functions = {
-    "add": np.add, "add_any": np.add, "sub": np.subtract, "mul": np.multiply, "neg": np.negative, "abs": np.abs,
-    "sign": np.sign, "max": np.maximum, "min": np.minimum, "eq": np.equal, "ne": np.not_equal, "lt": np.less,
-    "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "and": np.bitwise_and, "or": np.bitwise_or,
-    "xor": np.bitwise_xor, "not": np.bitwise_not, "square": np.square, "is_finite": np.isfinite,
+    "add": np.add,
+    "add_any": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "neg": np.negative,
+    "abs": np.abs,
+    "sign": np.sign,
+    "max": np.maximum,
+    "min": np.minimum,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "not": np.bitwise_not,
+    "square": np.square,
+    "is_finite": np.isfinite,
     "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
-}  # fmt: skip
+}
 _OF_FLOATS: Functions = {
-    "div": np.divide, "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log1p": np.log1p,
-    "tanh": np.tanh, "sin": np.sin, "cos": np.cos, "sqrt": np.sqrt, "pow": np.power, "floor": np.floor,
-    "ceil": np.ceil, "rsqrt": lambda x: np.reciprocal(np.sqrt(x)),
+    "div": np.divide,
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "expm1": np.expm1,
+    "log": np.log,
+    "log1p": np.log1p,
+    "tanh": np.tanh,
+    "sin": np.sin,
+    "cos": np.cos,
+    "sqrt": np.sqrt,
+    "pow": np.power,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "rsqrt": lambda x: np.reciprocal(np.sqrt(x)),
     "logistic": lambda x: np.reciprocal(np.exp(-x) + x.dtype.type(1)),
-}  # fmt: skip
+}
 _REDUCTIONS: Functions = {
     "reduce_sum": np.sum, "reduce_max": np.max, "reduce_min": np.min, "reduce_and": np.all, "reduce_or": np.any,
 }  # fmt: skip

@@ -150,10 +150,14 @@ def _join_reports(output: Report, rest: Report) -> Report:
     checks = (c for c in output.checks if c.epsilon is None)
     missing = () if rest.faults else tuple(dict.fromkeys((*output.missing, *rest.missing)))
     return replace(
-        rest, checks=(*checks, *rest.checks), notes=tuple(dict.fromkeys(notes)), missing=missing,
-        verdict=verdict(rest.faults, missing), power=() if rest.faults else (*output.power, *rest.power),
+        rest,
+        checks=(*checks, *rest.checks),
+        notes=tuple(dict.fromkeys(notes)),
+        missing=missing,
+        verdict=verdict(rest.faults, missing),
+        power=() if rest.faults else (*output.power, *rest.power),
         smallest=() if rest.faults else output.smallest,
-    )  # fmt: skip
+    )
 
 
 def describe_right_readings(

@@ -92,9 +92,18 @@ def bound(
 ) -> Certificate:
     """Return a part that is an inequality; ``false`` is the theorem's false variant, if this part has it."""
     return Certificate(
-        Declared(arrays, positive=positive), sides, gap, false or _equal_sides,
-        assumed or {}, top, named or {}, chosen or {}, laws or {}, only, strict,
-    )  # fmt: skip
+        Declared(arrays, positive=positive),
+        sides,
+        gap,
+        false or _equal_sides,
+        assumed or {},
+        top,
+        named or {},
+        chosen or {},
+        laws or {},
+        only,
+        strict,
+    )
 
 
 def _equal_sides() -> list[tuple[int, int]]:

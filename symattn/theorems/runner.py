@@ -306,11 +306,21 @@ def _describe_deciding_sizes(case: ElementEquation) -> Text:
     for n, (sort, d) in enumerate(counted.items()):
         out += [", " if n else "", equals(name("D", size(sort)), d)]
     if case.how == "one size":
-        return (*out, ". Every bound index shows in a letter, so the one size ", *findings.sizes_written(case.sizes[0]),
-                " decides all sizes: there the polynomial is zero.")  # fmt: skip
+        return (
+            *out,
+            ". Every bound index shows in a letter, so the one size ",
+            *findings.sizes_written(case.sizes[0]),
+            " decides all sizes: there the polynomial is zero.",
+        )
     extra = " of each number of rows, with 1/Z · Z = 1," if case.how == "rows" else ""
-    return (*out, f". So the {len(case.sizes)} sizes", extra, " up to ", *findings.sizes_written(case.limits.top),
-            " decide all sizes: at each of them the polynomial is zero.")  # fmt: skip
+    return (
+        *out,
+        f". So the {len(case.sizes)} sizes",
+        extra,
+        " up to ",
+        *findings.sizes_written(case.limits.top),
+        " decide all sizes: at each of them the polynomial is zero.",
+    )
 
 
 def _format_short_expression(writing: Writing, x: Any) -> Node | None:

@@ -125,8 +125,10 @@ class Indexed(ArrayBase):
         """Return an array of known numbers, with numbers as lengths."""
 
         def at(places: Places) -> expressions.Expression:
-            index = tuple(int(np.ravel_multi_index(t, [n] if n != 1 else [])) if t else 0
-                          for (_, t), n in zip(places, values.shape, strict=True))  # fmt: skip
+            index = tuple(
+                int(np.ravel_multi_index(t, [n] if n != 1 else [])) if t else 0
+                for (_, t), n in zip(places, values.shape, strict=True)
+            )
             return cls.lift(values[index]).at(())
 
         return cls(values.shape, at)

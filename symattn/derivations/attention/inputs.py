@@ -262,10 +262,25 @@ def _choose_size_lengths(
     wide = d_k + 1 if spec.score in ("general", "additive") and not projected else d_k
     n_r = n_k if spec.causal else n_q + n_k - 1
     return {
-        "n_q": n_q, "n_k": n_k, "d_k": d_k, "d_v": d_k if spec.packed else request.get("dv") or d_k, "d_s": wide,
-        "d_w": 2 if spec.score == "additive" else wide, "l_a": 2, "d_model": d_model, "d_y": d_model, "d_out": d_model,
-        "l": 2, "l_q": 2, "d_r": d_r, "d_n": d_k - d_r, "f": width // 2, "n_r": n_r, "d_e": 2, **known_sizes(spec),
-    }  # fmt: skip
+        "n_q": n_q,
+        "n_k": n_k,
+        "d_k": d_k,
+        "d_v": d_k if spec.packed else request.get("dv") or d_k,
+        "d_s": wide,
+        "d_w": 2 if spec.score == "additive" else wide,
+        "l_a": 2,
+        "d_model": d_model,
+        "d_y": d_model,
+        "d_out": d_model,
+        "l": 2,
+        "l_q": 2,
+        "d_r": d_r,
+        "d_n": d_k - d_r,
+        "f": width // 2,
+        "n_r": n_r,
+        "d_e": 2,
+        **known_sizes(spec),
+    }
 
 
 def _parse_other_sizes(text: str | None) -> dict[str, int]:

@@ -58,8 +58,10 @@ def call(reader: StepReader, x: nt.Call) -> Value | None:
         if _is_number_node(a) or _is_number_node(b)
     ):
         raise Unread("other numbers than the function's")
-    arguments = [_reshape_to_input(reader, reader.one(p), name) for p, name in
-             zip([p for p in parts if not _is_number_node(p)], step.of, strict=False)]  # fmt: skip
+    arguments = [
+        _reshape_to_input(reader, reader.one(p), name)
+        for p, name in zip([p for p in parts if not _is_number_node(p)], step.of, strict=False)
+    ]
     remaining = step.of[len(arguments) :]
     rest = [reader.given.get(name, reader.here[name]) for name in remaining]  # booleans as they are
     return _shape_as_step_output(reader, Value(step.run(*arguments, *rest)))

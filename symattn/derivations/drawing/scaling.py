@@ -45,11 +45,15 @@ def scene(dk: int = 512, draws: int = 200, seed: int = SEED) -> Scene:
     plot.draw(
         (
             _make_variance_series(sizes, law, result, ("Var({q}·{k}) = {d_k}", "unscaled"), False),
-            _make_variance_series(sizes, [v / d for v, d in zip(law, sizes, strict=True)],
-                    [(v / d, e / d) for (v, e), d in zip(result, sizes, strict=True)],
-                    ("Var({q}·{k}/√{d_k}) = 1", "divided by √{d_k}"), True),
+            _make_variance_series(
+                sizes,
+                [v / d for v, d in zip(law, sizes, strict=True)],
+                [(v / d, e / d) for (v, e), d in zip(result, sizes, strict=True)],
+                ("Var({q}·{k}/√{d_k}) = 1", "divided by √{d_k}"),
+                True,
+            ),
         )
-    )  # fmt: skip
+    )
     outcome = (
         f"Lines: exact, as symattn derive scaling proves. Points: {draws} draws from N(0, 1) for each size, seed "
         f"{seed}; bars: {_ERRORS} standard errors."

@@ -114,8 +114,17 @@ def walk(
     remarks += [Note((_LEFT_OUT,))] if too_many(result) else []
     body += _yield_answers_of_blanks(result, all, empty) if answers else ()
     left = ",".join(map(str, empty)) or None
-    wishes = {"step": step, "why": why, "query": query, "all": all, "tokens": tokens, "rounding": rounding,
-              "blank": left, "answers": answers, "seed": seed}  # fmt: skip
+    wishes = {
+        "step": step,
+        "why": why,
+        "query": query,
+        "all": all,
+        "tokens": tokens,
+        "rounding": rounding,
+        "blank": left,
+        "answers": answers,
+        "seed": seed,
+    }
     wishes = {name: wish for name, wish in wishes.items() if wish is not None and wish is not False}
     wishes |= as_options(result.sheet.attention, sorted(fields)) if fields else {}
     wishes |= {"dtype": dtype} if dtype != "float32" else {}

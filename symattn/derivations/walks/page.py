@@ -116,8 +116,12 @@ def _yield_arrays_before_step(walk: Walk, number: int, shown: list[Block]) -> It
     there = {block.name for block in shown if isinstance(block, Values)}
     queries, keys = walk.pipeline["scores"].of[:2]
     weights, values = walk.mixing.of[:2]
-    wanted = {4: ((queries, True), (keys, False), ("scores", True)), 5: ((_of_weights(walk), True),),
-              6: ((weights, True), (values, False)), 7: (("weighted", True),)}  # fmt: skip
+    wanted = {
+        4: ((queries, True), (keys, False), ("scores", True)),
+        5: ((_of_weights(walk), True),),
+        6: ((weights, True), (values, False)),
+        7: (("weighted", True),),
+    }
     for array, row in wanted.get(number, ()):
         if array not in there:
             index = (

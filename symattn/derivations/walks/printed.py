@@ -116,8 +116,12 @@ def digits_sentence(walk: Walk) -> Iterator[Text]:
             )
             continue
         exact, shown = wrong[0]
-        yield (f"Of the {len(pairs)} numbers that the text prints for {name}, {len(wrong)} are not the exact ones "
-               f"rounded: it has {shown} where ", decimal(exact, 9), " is right.")  # fmt: skip
+        yield (
+            f"Of the {len(pairs)} numbers that the text prints for {name}, {len(wrong)} are not the exact ones "
+            f"rounded: it has {shown} where ",
+            decimal(exact, 9),
+            " is right.",
+        )
 
 
 def rounding_sentence(walk: Walk) -> Iterator[Text]:

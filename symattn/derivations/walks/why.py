@@ -353,8 +353,12 @@ def _not_finite(walk: Walk) -> Iterator[Text]:
         if bad:
             rows = sorted({i[-2:][0] + 1 for i in bad})
             row = "row" if len(rows) == 1 else "rows"
-            yield (f"{walk.dtype}: {len(bad)} of the {walk.arrays[name].size} entries of {name} are not finite, "
-                   f"in {row} {enumerated(rows)}", *_explain_overflow_of_exp(walk, name), ".")  # fmt: skip
+            yield (
+                f"{walk.dtype}: {len(bad)} of the {walk.arrays[name].size} entries of {name} are not finite, "
+                f"in {row} {enumerated(rows)}",
+                *_explain_overflow_of_exp(walk, name),
+                ".",
+            )
             return
 
 

@@ -195,8 +195,17 @@ def _plot_label_on_axes(axes: Any, label: Label) -> None:
         )
         text = run.text.replace("$", r"\$")
         turn = 90 if label.upwards else 0
-        axes.text(x, y, text, fontproperties=font, color=_colour_for_matplotlib(run.role), va="baseline", rotation=turn,
-                  rotation_mode="anchor", parse_math=False)  # fmt: skip
+        axes.text(
+            x,
+            y,
+            text,
+            fontproperties=font,
+            color=_colour_for_matplotlib(run.role),
+            va="baseline",
+            rotation=turn,
+            rotation_mode="anchor",
+            parse_math=False,
+        )
         along += wide
 
 

@@ -27,9 +27,17 @@ from symattn.document.text import text as plain
 _LINE = 44.0  # em of a formula; the sides of a longer one are printed one below the other
 _BAR = 12  # the most sections whose titles are shown in a bar
 _MARKS = {
-    Grade.COQ: "∎", Grade.PROVED: "∎", Grade.ARGUED: "∴", Grade.CHECKED: "✓", Grade.TESTED: "✓",
-    Grade.SEARCHED: "≈", Grade.ENCLOSED: "✓", Grade.SAMPLED: "≈", Grade.REFUTED: "✗", Grade.UNDECIDED: "?",
-}  # fmt: skip
+    Grade.COQ: "∎",
+    Grade.PROVED: "∎",
+    Grade.ARGUED: "∴",
+    Grade.CHECKED: "✓",
+    Grade.TESTED: "✓",
+    Grade.SEARCHED: "≈",
+    Grade.ENCLOSED: "✓",
+    Grade.SAMPLED: "≈",
+    Grade.REFUTED: "✗",
+    Grade.UNDECIDED: "?",
+}
 _FORMS = {"printed": "as printed"}
 _SCRIPTS = {"explore": ("exact", "steps", "explore"), "scaling": ("exact", "scaling")}
 _WITH_MARGIN = ("walk", "derivation", "proof")

@@ -164,9 +164,17 @@ class Writer:
 
 # -- steps and results -------------------------------------------------------------------------------------------------
 GRADE_COLOURS = {
-    Grade.COQ: "32", Grade.PROVED: "32", Grade.ARGUED: "32", Grade.CHECKED: "32", Grade.TESTED: "36",
-    Grade.SEARCHED: "33", Grade.ENCLOSED: "36", Grade.SAMPLED: "33", Grade.REFUTED: "31", Grade.UNDECIDED: "31",
-}  # fmt: skip
+    Grade.COQ: "32",
+    Grade.PROVED: "32",
+    Grade.ARGUED: "32",
+    Grade.CHECKED: "32",
+    Grade.TESTED: "36",
+    Grade.SEARCHED: "33",
+    Grade.ENCLOSED: "36",
+    Grade.SAMPLED: "33",
+    Grade.REFUTED: "31",
+    Grade.UNDECIDED: "31",
+}
 _NUMBER = 5  # columns before a step: its number and two spaces
 _LONGEST_SIDE = 20  # a longer first side gets its own line
 _REASON_FROM, _REASON_TO = 36, 54  # where the column of reasons may begin

@@ -113,10 +113,14 @@ class JointRun:
         """Return the run with one more case: where both differ first and most in it, and whether they are equal."""
         further = most is not None and (self.worst is None or most.apart > self.worst.apart)
         return replace(
-            self, cases=self.cases + 1, equal=self.equal + equal, first=self.first or first,
-            wrong=(self.wrong[0] + wrong[0], self.wrong[1] + wrong[1]), worst=most if further else self.worst,
+            self,
+            cases=self.cases + 1,
+            equal=self.equal + equal,
+            first=self.first or first,
+            wrong=(self.wrong[0] + wrong[0], self.wrong[1] + wrong[1]),
+            worst=most if further else self.worst,
             faulty=self.faulty or faulty,
-        )  # fmt: skip
+        )
 
     RECORD = "cases, equal, wrong, first, worst, faulty"
 
@@ -181,8 +185,10 @@ def _yield_comparison_cases(
 
 def _convert_example_to_arrays(inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
     result = {name: np.asarray(values) for name, values in inputs.items()}
-    return {n: a if a.dtype.kind == "b" or n.startswith(("doc", "positions")) else a.astype(float)
-            for n, a in result.items()}  # fmt: skip
+    return {
+        n: a if a.dtype.kind == "b" or n.startswith(("doc", "positions")) else a.astype(float)
+        for n, a in result.items()
+    }
 
 
 def _judge_case_of_sides(
@@ -351,20 +357,28 @@ class Comparison(WithVerdict):
             for note in dict.fromkeys(note for notes in (self.notes, *wrong) for note in notes)
         ]
         return Document(
-            "verification", "compare", ("Comparison of ", Code(self.first.name), " and ", Code(self.second.name)),
-            (*blocks, *details), brief=tuple(blocks) if details else (), option="-v",
-            subtitle=(self.first.report.precision.partition(",")[0],), command=self.command,
+            "verification",
+            "compare",
+            ("Comparison of ", Code(self.first.name), " and ", Code(self.second.name)),
+            (*blocks, *details),
+            brief=tuple(blocks) if details else (),
+            option="-v",
+            subtitle=(self.first.report.precision.partition(",")[0],),
+            command=self.command,
             parameters={name: side.name for name, side in self._sides_with_names},
-            record=record({
-                "wrong": self.wrong,
-                "words": self.words,
-                "grade": self._grade_of_comparison,
-                "together": self.together,
-                "sides": dict(self._sides_with_names),
-            }),
-            verdict=self.verdict, reason=(self.words[:1].lower() + self.words[1:],),
+            record=record(
+                {
+                    "wrong": self.wrong,
+                    "words": self.words,
+                    "grade": self._grade_of_comparison,
+                    "together": self.together,
+                    "sides": dict(self._sides_with_names),
+                }
+            ),
+            verdict=self.verdict,
+            reason=(self.words[:1].lower() + self.words[1:],),
             hints=("-v prints how both were called, and notes",) if details else (),
-        )  # fmt: skip
+        )
 
     @property
     def _sides_with_names(self) -> tuple[tuple[str, ComparedSide], ...]:
@@ -389,8 +403,16 @@ class Comparison(WithVerdict):
         for name, side in self._sides_with_names:
             report = side.report
             step = report.faults[0].step if report.faults else ""
-            rows.append(((name,), (report.verdict.value,), (step,), (str(report.cases),), (ratio(side.worst),),
-                         (str(replace(report.grade, where="")),)))  # fmt: skip
+            rows.append(
+                (
+                    (name,),
+                    (report.verdict.value,),
+                    (step,),
+                    (str(report.cases),),
+                    (ratio(side.worst),),
+                    (str(replace(report.grade, where="")),),
+                )
+            )
         return Table(columns, tuple(rows))
 
     def _describe_faults_of_sides(self) -> Iterator[Block]:

@@ -297,10 +297,11 @@ def layer_type(at: LayerPlace, otherwise: str = "") -> str:
     slides = {
         "even": lambda: at.layer % 2 == 0,
         "but last": lambda: (at.layer + 1) % at.c.count("sliding_window_pattern") != 0,
-        "after": lambda: at.c.flag("use_sliding_window") and at.layer >= at.c.as_count(
-            "max_window_layers", at.c.find("max_window_layers"), 0
+        "after": lambda: (
+            at.c.flag("use_sliding_window")
+            and at.layer >= at.c.as_count("max_window_layers", at.c.find("max_window_layers"), 0)
         ),
-    }.get(otherwise)  # fmt: skip
+    }.get(otherwise)
     if slides is None or (otherwise == "but last" and "sliding_window_pattern" not in at.c):
         return at.c.words("layer_types", at.layer + 1)[at.layer]
     return "sliding_attention" if slides() else "full_attention"

@@ -190,9 +190,14 @@ def promised(source: object, layer: int | None = None, parts: bool = False) -> P
             "queries and keys are normalised, by modules of the layer that are not described here"
         )
     layer_block = Block(
-        attention=spec, norm=layout.norm, order=layout.order, parallel=parallel, activation=activation,
-        gated=layout.gated, eps=c.number(layout.eps) if isinstance(layout.eps, str) else layout.eps,
-    )  # fmt: skip
+        attention=spec,
+        norm=layout.norm,
+        order=layout.order,
+        parallel=parallel,
+        activation=activation,
+        gated=layout.gated,
+        eps=c.number(layout.eps) if isinstance(layout.eps, str) else layout.eps,
+    )
     return Promised(layer_block, layout, spelled, family, open_)
 
 

@@ -137,6 +137,8 @@ def _split_latent(results: dict[str, np.ndarray], spec: Attention) -> dict[str, 
     own = queries - (down.shape[-1] - rank)
     return {
         **results,
-        "w_dkv": down[:, :rank], "w_kr": down[:, rank:],
-        "w_uk": by_head[..., :own].reshape(rank, -1), "w_uv": by_head[..., own:].reshape(rank, -1),
-    }  # fmt: skip
+        "w_dkv": down[:, :rank],
+        "w_kr": down[:, rank:],
+        "w_uk": by_head[..., :own].reshape(rank, -1),
+        "w_uv": by_head[..., own:].reshape(rank, -1),
+    }

@@ -89,13 +89,21 @@ class CallFacts:
     def numbers(self) -> dict[str, Any]:
         """Return the numbers that fields of a configuration may give."""
         return {
-            "heads": self.heads, "kv_heads": self.kv_heads, "scale": self.scale, "softcap": self.softcap,
-            "causal": self.causal, "window": self.window, "chosen": self.chosen, "base": self.base,
+            "heads": self.heads,
+            "kv_heads": self.kv_heads,
+            "scale": self.scale,
+            "softcap": self.softcap,
+            "causal": self.causal,
+            "window": self.window,
+            "chosen": self.chosen,
+            "base": self.base,
             "rotated": self.rotation.width if self.rotation else None,
-            "temperature": self._slope, "temperature_rate": self.temperature.rate if self.temperature else None,
+            "temperature": self._slope,
+            "temperature_rate": self.temperature.rate if self.temperature else None,
             "temperature_start": self.temperature.start if self.temperature else None,
-            "eps": self.eps if self.norm else None, "value_eps": self.value_eps if self.value_norm else None,
-        }  # fmt: skip
+            "eps": self.eps if self.norm else None,
+            "value_eps": self.value_eps if self.value_norm else None,
+        }
 
     @property
     def _slope(self) -> float | str | None:

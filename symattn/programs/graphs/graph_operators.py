@@ -129,8 +129,11 @@ def _is_number(x: Value) -> bool:
 
 
 def _has_float(*arrays: Value) -> bool:
-    return any(np.asarray(a, dtype=None if isinstance(a, np.ndarray) else object).dtype.kind == "f"
-               or isinstance(a, float) for a in arrays)  # fmt: skip
+    return any(
+        np.asarray(a, dtype=None if isinstance(a, np.ndarray) else object).dtype.kind == "f"
+        or isinstance(a, float)
+        for a in arrays
+    )
 
 
 #: Operators by Python's sign, since open sizes overload signs and not NumPy's functions.

@@ -140,11 +140,23 @@ _OPSET = 25  # the opset of Attention whose attributes are used here
 
 
 def multi_head_attention(
-    c: Context, query: object, key: object = None, value: object = None, bias: Value = None,
-    key_padding_mask: object = None, attention_bias: Value = None, past_key: Value = None, past_value: Value = None,
-    past_sequence_length: object = None, cache_indirection: object = None, *,
-    num_heads: int, scale: float = 0.0, unidirectional: int = 0, **more: Value,
-) -> tuple[Value, ...]:  # fmt: skip
+    c: Context,
+    query: object,
+    key: object = None,
+    value: object = None,
+    bias: Value = None,
+    key_padding_mask: object = None,
+    attention_bias: Value = None,
+    past_key: Value = None,
+    past_value: Value = None,
+    past_sequence_length: object = None,
+    cache_indirection: object = None,
+    *,
+    num_heads: int,
+    scale: float = 0.0,
+    unidirectional: int = 0,
+    **more: Value,
+) -> tuple[Value, ...]:
     """Compute attention of queries (b, n_q, h d_k), keys and values alike, with a ``bias`` of the three side by side.
 
     In ``unidirectional`` attention, query i sees the keys up to i and those of the past; there must be as many new keys

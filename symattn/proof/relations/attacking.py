@@ -308,9 +308,17 @@ class Attack:
         different, unseen = np.unique(np.round(rows, 6), axis=0, return_index=True)[1], True
         for n in different[np.argsort(-gaps[different])][:_MEETING]:
             given = self._place_points_in_arrays(rows[n]).given
-            simple = [Rooted(self.sizes, {name: [*map(near, entries)] for name, entries in given.items()}, self.seed)
-                      for near in (lambda x: _signed_square(x.limit_denominator(_SIMPLE)),
-                                   lambda x: _signed_square(x).limit_denominator(_SIMPLE))]  # fmt: skip
+            simple = [
+                Rooted(
+                    self.sizes,
+                    {name: [*map(near, entries)] for name, entries in given.items()},
+                    self.seed,
+                )
+                for near in (
+                    lambda x: _signed_square(x.limit_denominator(_SIMPLE)),
+                    lambda x: _signed_square(x).limit_denominator(_SIMPLE),
+                )
+            ]
             yield from simple
             moved = axes[n].sum() > 1
             # Where all entries moved, only sides that nearly meet are examined.

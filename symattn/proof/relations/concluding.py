@@ -258,8 +258,10 @@ def _by_induction(_: Compiled, total: Node, closed: Node) -> ProvedRelation | No
     start = nt.replaced(closed, {n: nt.node(0)})
     term = nt.replaced(total.body, {t: n})
     try:
-        proofs = [by_letters(compiled.sides([pair]), compiled.declared)
-                  for pair in ((closed - before, term), (start, nt.node(0)))]  # fmt: skip
+        proofs = [
+            by_letters(compiled.sides([pair]), compiled.declared)
+            for pair in ((closed - before, term), (start, nt.node(0)))
+        ]
         (sides,) = written(compiled.sides([(term, closed)]), compiled.declared)
     except Unread:
         return None

@@ -288,10 +288,21 @@ def _make_scan_call(passed: Mapping[str, Any]) -> RecurrentCall:
     kind = "state space of Mamba-2, gates of tokens" + ", D x added" * (skip is not None)
     sizes = f"{_describe_heads(heads, groups, length, len(chosen), batch)} {form.name}"
     return RecurrentCall(
-        spec, arrays, chosen, form, kind, sizes, gate_errors=step_errors * np.abs(decay),
-        value_errors=step_errors * np.abs(values), skip=skip, keys_first=False, size=passed.get("chunk_size"),
-        others=others, with_state=bool(passed.get("output_final_state")), clipped=_limits_of_steps(passed),
-    )  # fmt: skip
+        spec,
+        arrays,
+        chosen,
+        form,
+        kind,
+        sizes,
+        gate_errors=step_errors * np.abs(decay),
+        value_errors=step_errors * np.abs(values),
+        skip=skip,
+        keys_first=False,
+        size=passed.get("chunk_size"),
+        others=others,
+        with_state=bool(passed.get("output_final_state")),
+        clipped=_limits_of_steps(passed),
+    )
 
 
 def _limits_of_steps(passed: Mapping[str, Any]) -> tuple[float, float]:
@@ -347,11 +358,17 @@ def read_convolution(args: Args, kwargs: Kwargs) -> ConvolutionCall:
     every = batch * channels
     some = f", {len(chosen)} of {every} judged" if len(chosen) < every else ""
     return ConvolutionCall(
-        numbers(x[items.tolist(), places.tolist()]), taps[places], offset[places], activation, form,
-        f"{channels} channels{some} {_count_tokens(length)} {form.name}", channels, chosen,
+        numbers(x[items.tolist(), places.tolist()]),
+        taps[places],
+        offset[places],
+        activation,
+        form,
+        f"{channels} channels{some} {_count_tokens(length)} {form.name}",
+        channels,
+        chosen,
         # Factors of finer formats are rounded first.
         casts=sum(_format_of(factor).u < form.u for factor in (x, weight)),
-    )  # fmt: skip
+    )
 
 
 def read_convolution_step(args: Args, kwargs: Kwargs) -> ConvolutionCall:
