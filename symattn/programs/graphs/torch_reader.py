@@ -18,6 +18,7 @@ from symattn.programs.frameworks import import_torch
 from symattn.programs.graphs import running
 from symattn.programs.graphs.running import Graph, GraphArray, GraphNode, Ref, unknown
 from symattn.programs.graphs.torch_recorder import (
+    ATTENTION,
     COMPILER,
     PLACED,
     operand_of,
@@ -41,8 +42,6 @@ _LEFT_OUT = (
     "sym_constrain_range",
     "sym_constrain_range_for_size",
 )
-#: Torch's own attention, whose code residues do not see, so that they give no bound for a function that calls it.
-_DOCUMENTED = "aten.scaled_dot_product_attention"
 #: The module whose import takes seconds, and which nothing but an export loads.
 _EXPORTER = "torch.export._trace"
 
@@ -89,7 +88,9 @@ def on_kinds(
         def called(*places: object, **keywords: object) -> Value:
             try:
                 if not unrecorded:
-                    return as_recorded(*places, **keywords)
+                    result = as_recorded(*places, **keywords)
+                    note_attention(kind, recorded_graphs)
+                    return result
             except NoRoot:  # which asks for other primes
                 raise
             except SymattnError as error:
@@ -99,16 +100,20 @@ def on_kinds(
                 unrecorded.append(error)
             warm()
             result = as_exported(*places, **keywords)
-            if hasattr(kind, "field") and any(
-                n.operator == _DOCUMENTED for g in graphs.values() for n in g.nodes
-            ):
-                kind.field.decisions.chance = degree.UNKNOWN
-                kind.field.unbounded["torch's own attention is taken as documented"] = None
+            note_attention(kind, graphs)
             return result
 
         return called
 
     return make
+
+
+def note_attention(kind: type[Planes], graphs: Mapping[str, Graph]) -> None:
+    """Note that there is no bound if some graph calls torch's own attention."""
+    nodes = (node for graph in graphs.values() for node in graph.nodes)
+    if hasattr(kind, "field") and any(node.operator == ATTENTION for node in nodes):
+        kind.field.decisions.chance = degree.UNKNOWN
+        kind.field.unbounded["torch's own attention is taken as documented"] = None
 
 
 def constant(x: Value, dtype: str) -> Value:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,13 @@ _TYPES |= dict.fromkeys(("float64", "float32", "float16", "bfloat16"), "float")
 COMPILER = "torch._dynamo"
 
 
+#: Torch's own attention, whose code residues do not see: it is taken as documented.
+ATTENTION = "aten.scaled_dot_product_attention"
+#: Its parameters that are passed by position, and the values of those that are optional.
+_OF_ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+_USUAL_OF_ATTENTION = {"attn_mask": None, "dropout_p": 0.0, "is_causal": False}
+
+
 class NotRecorded(InputError):
     """Raised if calls of operators alone do not say what a function computes."""
 
@@ -56,7 +64,11 @@ def record(function: Function, shapes: Sequence[tuple[int, ...]], dtype: str, la
     try:
         zeros = [torch.zeros(shape, dtype=getattr(torch, dtype)) for shape in shapes]
         inputs = [recording.add_input(x) for x in zeros]
-        with warnings.catch_warnings(), _make_recording_mode(torch, recording):
+        with (
+            warnings.catch_warnings(),
+            _make_attention_mode(torch, recording),
+            _make_recording_mode(torch, recording),
+        ):
             warnings.simplefilter("ignore")  # torch's own
             output = function(*inputs)
         return recording.graph_of(output)
@@ -100,6 +112,17 @@ class _Recording:
             return self._stand_in(result, f"value_{number}")
         items = [self._item(x, number, k) for k, x in enumerate(result)]
         return items if isinstance(result, list) else tuple(items)
+
+    def run_attention(self, function: Function, arguments: Mapping[str, Value]) -> Value:
+        """Return the result of torch's own attention, which is recorded as one operator."""
+        # On zeros it is a call of torch's alone.
+        with _without_modes():
+            result = function(**_zeros_of(dict(arguments)))
+        named = {name: self._operand(x) for name, x in arguments.items()}
+        operands = tuple(named.pop(name, None) for name in _OF_ATTENTION)
+        name = f"value_{len(self._nodes)}"
+        self._nodes.append(GraphNode(ATTENTION, operands, (name,), named, _types_of(result)))
+        return self._stand_in(result, name)
 
     def graph_of(self, output: Value) -> Graph:
         """Return the graph of what the function returned: a tensor, or several."""
@@ -210,6 +233,31 @@ def _make_recording_mode(torch: Any, recording: _Recording) -> Any:
             return recording.run(operator, places, keywords or {})
 
     return Record()
+
+
+def _make_attention_mode(torch: Any, recording: _Recording) -> Any:
+    """Return a mode in which torch's own attention is one operator, before its code calls others."""
+    from torch.overrides import TorchFunctionMode
+
+    attention = torch.nn.functional.scaled_dot_product_attention
+
+    class Attend(TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(
+            self, function: Any, types: object, places: Any = (), keywords: Any = None
+        ) -> Value:
+            if function is not attention:
+                return function(*places, **(keywords or {}))
+            by_name = dict(zip(_OF_ATTENTION, places, strict=False)) | (keywords or {})
+            return recording.run_attention(function, {**_USUAL_OF_ATTENTION, **by_name})
+
+    return Attend()
+
+
+def _without_modes() -> AbstractContextManager[None]:
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    result: AbstractContextManager[None] = _disable_current_modes()
+    return result
 
 
 def _is_stand_in(x: object) -> bool:

@@ -247,6 +247,9 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("aten.to", "aten._to_copy"), _cast_as_torch_to),
     "aten.add": _make_scaled_sum_rule(op.binary("add")),
     "aten.sub": _make_scaled_sum_rule(op.binary("subtract")),
+    "aten.rsub": lambda c, a, b, alpha=1: _make_scaled_sum_rule(op.binary("subtract"))(
+        c, b, a, alpha
+    ),
     **op.table(
         op.binary, "aten.mul=multiply aten.eq=equal aten.lt=less aten.le=less_equal aten.gt=greater"
     ),
@@ -282,6 +285,7 @@ RULES: Mapping[str, Rule] = {
         lambda c, x, dim, dtype=None: c.xp.log(_softmax_of_torch(c, x, dim, dtype)),
     ),
     "aten.layer_norm": _layer_norm,
+    "aten.native_layer_norm": lambda c, *arguments: (_layer_norm(c, *arguments), None, None),
     "aten.linalg_vector_norm": _vector_norm,
     "aten.nan_to_num": _finite_numbers,
     "aten.pad": _pad_torch_array,

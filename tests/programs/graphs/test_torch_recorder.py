@@ -62,6 +62,22 @@ def test_several_results_are_items_and_unused_nodes_are_left_out() -> None:
     assert len(graph.outputs) == 2
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_torchs_own_attention_is_one_operator(causal: bool) -> None:
+    attention = torch.nn.functional.scaled_dot_product_attention
+    graph = recorded(lambda q, k, v: attention(q, k, v, is_causal=causal, scale=0.5))
+    (node,) = graph.nodes
+    assert node.operator == "aten.scaled_dot_product_attention"
+    assert node.operands[3:] == (None, 0.0, causal)
+    assert node.attributes == {"scale": 0.5}
+
+
+def test_operators_within_a_function_of_torch_are_recorded() -> None:
+    graph = recorded(lambda q, k, v: 1 - torch.nn.functional.layer_norm(q, (4,)))
+    operators = [node.operator for node in graph.nodes]
+    assert operators == ["aten.native_layer_norm", "getitem", "aten.rsub"]
+
+
 def keeps(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     KEPT.append(q)
     return KEPT[0] @ k.T
@@ -86,7 +102,7 @@ ENDINGS: dict[str, Callable[..., Any]] = {
     "no tensor": lambda q, k, v: (q, 1),
     "a constant": lambda q, k, v: CONSTANT,
     "an error": lambda q, k, v: q @ v,
-    "torch's own attention": lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v),
+    "attention with dropout": lambda q, k, v: torch.nn.functional.dropout(q, 0.5),
 }
 
 
