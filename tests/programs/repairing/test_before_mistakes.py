@@ -13,6 +13,7 @@ from symattn.verification.diagnosis.causes import Search
 from tests.programs.repairing.one_line import FIRST
 from tests.programs.repairing.programs import loaded
 
+
 @pytest.mark.deep
 @pytest.mark.parametrize("repair", [True, False])
 def test_pairs_of_known_mistakes_are_left_to_functions_that_no_edit_repairs(
