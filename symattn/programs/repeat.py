@@ -23,7 +23,7 @@ from symattn.programs.child import TargetOptions, verify_target
 from symattn.programs.frameworks import Tensor
 from symattn.programs.loading import _locate_package_root
 from symattn.programs.specifications import Specification
-from symattn.verification import engine
+from symattn.verification import engine, session_report
 from symattn.verification.engine import Session
 from symattn.verification.report import Fault, Report
 from symattn.verification.report_document import sentence
@@ -92,7 +92,7 @@ def _yield_repeat_attempts(
 
 
 def _make_repeat_report(session: Session, results: tuple[Fault, ...]) -> Report:
-    checks = tuple(engine.checks(session))
+    checks = tuple(session_report.checks(session))
     said = any(check.grade is not Grade.UNDECIDED for check in checks)
     verdict = Verdict.FAULT if results else Verdict.NO_FAULT if said else Verdict.UNDECIDED
     late = dict.fromkeys(

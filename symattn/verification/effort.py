@@ -16,6 +16,7 @@ from time import monotonic, process_time
 # Units rather than seconds, so that a slow machine tries as much as a fast one.
 _FINDING, _EXAMPLE = 5000, 8  # units for finding, and for each requested random input
 _ELEMENTS = 512  # elements of the inputs of a run that count as much as a run
+MAX_LATE_OF_SIZE = 2  # calls that time out, after which none with as many entries is made
 LIGHTER = 16  # factor by which elements count less if a function is called and judged
 _IDLE = 0.02  # share of wall-clock time: a process that runs, or waits for a processor, for less is idle
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -16,21 +15,20 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
-from symattn.bounds.called_target import APART, LIMITS, Failure, Inputs, Outcome, Runner
-from symattn.bounds.case_result import UNFIT, WIDER, Case, CaseResult, compared
+from symattn.bounds.called_target import APART, Failure, Inputs, Outcome, Runner
+from symattn.bounds.case_result import UNFIT, Case, CaseResult, compared
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Array, Maker
 from symattn.bounds.judge import Legal, is_far_beyond, judge
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import CannotRun, CannotRunHere, InputError, NeedsMemory, SymattnError
-from symattn.document.evidence import Grade
-from symattn.document.text import equal_sizes
 from symattn.verification import power
-from symattn.verification.effort import LIGHTER, Effort, for_finding, for_random, spent
+from symattn.verification.effort import LIGHTER, MAX_LATE_OF_SIZE, Effort, for_finding, for_random
 from symattn.verification.power import Tried
 from symattn.verification.probing import hints, probes, refusals
 from symattn.verification.repair import NO_REPAIRS, Repairs
-from symattn.verification.report import Check, Fault, LargestSizes, Report, Sought, StepPower
+from symattn.verification.report import Fault, Report, Sought
+from symattn.verification.session_report import make_verification_report
 
 if TYPE_CHECKING:
     from symattn.verification.arithmetic.bits_of_a_call import Trial
@@ -43,8 +41,7 @@ SEED = 20261120
 BUDGET = 120.0  # seconds of processor time at most for finding, and as many for explaining; besides, calls are counted
 # Random inputs of a run; a quarter of them once a fault is known or residues have decided.
 EXAMPLES = 100
-_LATE = 2  # calls that time out, after which none with as many entries is made;
-_NEVER = 4  # after so many none at all, if no call has returned
+_NEVER = 4  # calls that time out, after which none is made, if no call has returned
 _WHOLE = 10  # cases for which all ways of computing are run, whatever the function returns
 _AHEAD = 16  # cases sent at once
 _ENOUGH = 6  # wrong cases after which a group shows nothing new
@@ -355,7 +352,7 @@ class Session:
 
     def returns(self, case: Case) -> bool:
         """Return whether calls with as many entries may be expected to return."""
-        return sum(r.case.size <= case.size for r in self.late) < _LATE
+        return sum(r.case.size <= case.size for r in self.late) < MAX_LATE_OF_SIZE
 
     def fewer(self, name: str, cases: Iterable[Case]) -> Iterator[Case]:
         """Yield the cases of a group; only some, if it tests what is computed and residues agree with a bound."""
@@ -489,7 +486,7 @@ def verify(
                     progress=progress, power=power, mend=mend, verdict_alone=verdict_alone)  # fmt: skip
     _try_all_groups(session)
     if session.convicting is not None:
-        return _make_verification_report(session, (first_fault(session, session.convicting),))
+        return make_verification_report(session, (first_fault(session, session.convicting),))
     # Calls of all other widths raise: start again with the one that the function accepts.
     if (narrow := refusals.only_width(session)) is not None:
         promise = _OF_ONE.format(narrow.max_width, " --square-weights" * narrow.square_weights)
@@ -499,7 +496,7 @@ def verify(
     # With a verdict alone no cause is sought, and the smallest wrong call is shown.
     if verdict_alone and session.known and not refusals.only_same_widths(session):
         wrong = [r for r in session.records if r.finding is not None]
-        return _make_verification_report(
+        return make_verification_report(
             session, (first_fault(session, min(wrong, key=lambda r: r.case.size)),)
         )
     # Explaining has the same limit of time, but none of calls.
@@ -528,7 +525,7 @@ def verify(
     # Bits, and outputs judged together, speak only where no single output is a fault.
     by_bits = session.trial.fault if session.trial and not faults else None
     at_random = tuple(filter(None, (by_bits or session.beyond,)))
-    return _make_verification_report(session, faults or at_random)
+    return make_verification_report(session, faults or at_random)
 
 
 def _verify_without_failures(
@@ -552,7 +549,7 @@ def _verify_without_failures(
     session.repairs = Repairs(
         tuple(replace(r, within=f"{options} {r.within}".strip()) for r in inside.repairs)
     )
-    return _make_verification_report(session, (*raising, *for_some))
+    return make_verification_report(session, (*raising, *for_some))
 
 
 def _try_all_groups(session: Session) -> None:
@@ -905,209 +902,3 @@ def _check_runtime(session: Session) -> None:
         )
     # Residues agree, so that only outputs in floats, which the platform spoils, are left out.
     session.records, session.beyond, session.trial, session.wrong_platform = [], None, None, runtime
-
-
-# Late calls on small inputs leave the verdict open; the hint follows the option of the limit.
-_ON_SMALL_INPUTS = {
-    "--time-limit": "It hangs on small inputs, or is slow there; hint: raise --time-limit if it is slow",
-    "--memory-limit": "It needs too much memory on small inputs; hint: raise --memory-limit",
-}
-
-
-def _limit_of(session: Session) -> str:
-    """Return the option that raises the limit which the first call without a result has met."""
-    error = session.late[0].outcome.error
-    return LIMITS["time limit" if error is None else error.reason]
-
-
-def _make_verification_report(session: Session, results: tuple[Fault, ...]) -> Report:
-    subject = session.subject
-    reservations = tuple(_yield_verdict_reservations(session))
-    notes = tuple(
-        dict.fromkeys(
-            (*_yield_session_notes(session), *subject.notes(session, bool(results)), *reservations)
-        )
-    )
-    step_powers: tuple[StepPower, ...] = (
-        () if results or session.wrong_platform else subject.power(session)
-    )
-    missing: tuple[str, ...] = ()
-    alone = session.verdict_alone and not results and not session.wrong_platform
-    if session.wrong_platform:
-        missing = (f"Outputs in floats are not judged: {session.wrong_platform}",)
-    elif not results:
-        option = (
-            f"raise {_limit_of(session)}"
-            if session.late
-            else "raise --budget"
-            if session.finding.struck
-            else ""
-        )
-        missing = (
-            *power.lacking(dict(_yield_group_case_counts(session)), step_powers, option),
-            *_yield_unsettled_differences(session),
-        )
-        if any(session.is_small(r.case) for r in session.late):
-            missing += (_ON_SMALL_INPUTS[_limit_of(session)],)
-        missing += tuple(
-            f"{one.words} would not be detected: {one.how}"
-            for one in session.sought
-            if not one.seen
-        )
-        if session.power and not session.sought:
-            missing += (
-                "mistakes of the sizes that were requested were not tried; hint: raise --budget",
-            )
-    return Report(
-        power.verdict(results, missing), session.runner.describe(), session.precision.words, subject.words(session),
-        session.seed, results, tuple(checks(session)), notes, "".join(session.stdout), fields=subject.fields,
-        power=step_powers, missing=missing, arithmetic=session.trial.arithmetic if session.trial else None,
-        sought=session.sought, reservations=reservations, repairs=session.repairs.repairs,
-        largest=_find_largest_judged_sizes(session), smallest=subject.smallest_seen(session) if alone else (),
-    )  # fmt: skip
-
-
-def _find_largest_judged_sizes(session: Session) -> LargestSizes:
-    """Return the sizes of the largest call that was judged, and of the largest on residues."""
-    every = (*session.records, *session.larger)
-    returned = (r for r in every if r.outcome.error is None and session.tells(r.case))
-    judged = [session.subject.source.sizes(r) for r in returned]
-    return hints.largest_sizes(judged, session.identity)
-
-
-def _yield_group_case_counts(session: Session) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yield each group that the subject requires, with the number of cases tried and required."""
-    subject = session.subject
-    tried = Counter(r.case.group for r in (*session.records, *session.refused))
-    for name, group in {
-        **subject.source.first(),
-        **subject.source.later(),
-        **subject.source.last(),
-    }.items():
-        # A group may yield fewer cases than required, and is then complete with these.
-        if tried[name] < power.LEAST:
-            result = filter(session.admits, group(session, np.random.default_rng(session.seed)))
-            yield name, (tried[name], len(list(islice(result, power.LEAST))))
-    for name, least in subject.source.required(session).items():
-        yield name, (tried[name], least)
-
-
-def _yield_unsettled_differences(session: Session) -> Iterator[str]:
-    """Yield differences that only residues show, and outputs in which no case could have shown a fault."""
-    # Residues come first, since their difference is exact.
-    yield from hints.unexplained(session.identity)
-    names = session.subject.outputs
-    bounded = (r for r in session.records if r.ratios is not None and r.whole)
-    result = [r for r in bounded if session.tells(r.case)]
-    # An output is covered if one case bounds it closely enough to decide.
-    open_ = [
-        n
-        for k, n in enumerate(names)
-        if not any(r.parts[k].expected.decisive().any() for r in result)
-    ]
-    if open_ and len(names) > 1:
-        hint = "hint: raise --budget, or choose a finer --dtype"
-        yield f"No case bounds {', '.join(open_)} well enough to show a fault; {hint}"
-
-
-def checks(session: Session) -> Iterator[Check]:
-    """A line for each group of cases that were judged, and for what residues say."""
-    for name in dict.fromkeys(r.case.group for r in session.records):
-        records = [r for r in session.records if r.case.group == name]
-        wrong = sum(r.finding is not None for r in records)
-        result = any(r.decisive for r in records if r.ratios is not None)
-        grade = Grade.REFUTED if wrong else Grade.SAMPLED if result else Grade.UNDECIDED
-        yield Check(name, grade, len(records), wrong, max(r.worst for r in records))
-    yield from hints.check(session.identity)
-
-
-def _yield_verdict_reservations(session: Session) -> Iterator[str]:
-    """Yield the notes that limit the verdict: inputs in other forms, and those that were refused, undecided, late,
-    wrong or not tried."""
-    yield from session.runner.convention.reservations
-    yield from refusals.notes(session)
-    yield from session.subject.reservations(session)
-    yield from _beyond_bounds(session)
-    if undecided := sum(r.undecided for r in session.records):
-        yield f"For {undecided} inputs a comparison depends on rounding: there no numbers were judged."
-    if session.late:
-        smallest = min(session.late, key=lambda r: r.case.size)
-        sizes = equal_sizes(session.subject.source.own_sizes(smallest))
-        error, count = smallest.outcome.error, len(session.late)
-        # So many late calls stop further ones of that size.
-        left = "; inputs that are as large were left out" * (count >= _LATE)
-        more = f"{_limit_of(session)} gives more"
-        yield f"Calls without a result to judge: {count}, such as {sizes}: {error}{left}; {more}."
-    if session.repairs.note:
-        yield session.repairs.note
-    yield from spent(session.finding, session.explaining, session.budget, session.untried)
-
-
-def _beyond_bounds(session: Session) -> Iterator[str]:
-    """Yield a reservation on NaN and infinities where numbers may overflow, so that the bound says nothing."""
-
-    def lost(judged: CaseResult) -> bool:
-        for part in judged.parts:
-            if part.got is not None and part.ratios is not None:
-                # An infinite bound allows any number, so that NaN may hide a fault there.
-                open_ = ~np.isfinite(part.got) & np.isinf(part.expected.allowed)
-                if open_.any() and bool((open_ & np.isfinite(part.expected.near)).any()):
-                    return True
-        return False
-
-    results = sorted(filter(lost, session.records), key=lambda r: r.case.size)
-    if results:
-        smallest, several = results[0], "s" * (len(results) > 1)
-        at = f"{smallest.case.name}; {equal_sizes(session.subject.source.sizes(smallest))}"
-        yield (
-            f"For {len(results)} input{several} it returns NaN or infinities where no bound holds, since numbers may "
-            f"overflow or scores are too coarse there: the smallest is: {at}."
-        )
-
-
-def _yield_session_notes(session: Session) -> Iterator[str]:
-    yield from session.runner.notes
-    yield from session.runner.convention.notes
-    yield from _yield_interpreted_call_note(session)
-    yield from _yield_returned_array_notes(session)
-    # Sorted, so that the note does not depend on the order of calls.
-    warned = {w for r in session.records for w in r.outcome.warnings}
-    if warned:
-        yield f"It warns: {sorted(warned)[0]}" + (
-            f" (and {len(warned) - 1} more)" if len(warned) > 1 else ""
-        )
-    if session.stdout:
-        yield f"It prints ({sum(t.count(chr(10)) for t in session.stdout)} lines); --show-output shows what."
-
-
-def _yield_interpreted_call_note(session: Session) -> Iterator[str]:
-    """Yield a note on how many of the judged calls were computed by NumPy in the place of JAX's compiler."""
-    judged = (*session.records, *session.larger)
-    interpreted = sum(r.outcome.interpreted for r in judged)
-    if interpreted:
-        yield (
-            f"For {interpreted} of {len(judged)} judged calls, NumPy ran what JAX would have compiled for their sizes "
-            "alone, in the same formats; what was wrong there was judged by JAX's own result, and a mistake of its "
-            "compiler alone would not show."
-            + (
-                ""
-                if session.is_trusted
-                else " What would have been noticed is stated by compiled calls alone."
-            )
-        )
-
-
-def _yield_returned_array_notes(session: Session) -> Iterator[str]:
-    """Yield notes on a dtype other than that of the inputs, and on returned arrays that are not judged."""
-    usual, wanted = session.precision.input.name, len(session.subject.outputs)
-    for dtype in sorted(
-        {r.outcome.dtype for r in session.records if r.outcome.dtype and r.finding != "dtype"}
-    ):
-        # Wider than float64, in which outputs are compared.
-        if dtype in WIDER:
-            yield f"For {usual} inputs it returns {dtype}; that was rounded to float64 and judged with this rounding."
-        elif dtype != usual:
-            yield f"For {usual} inputs it returns {dtype}."
-    if any(r.outcome.returned > wanted for r in session.records):
-        several = f"more than {wanted} arrays; the first were taken"
-        yield f"It returns {several if wanted > 1 else 'a tuple; the first item was taken'}."

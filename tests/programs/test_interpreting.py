@@ -14,8 +14,8 @@ from symattn.bounds.called_target import same_bits
 from symattn.bounds.case_result import Case
 from symattn.programs import interpreting
 from symattn.programs.verifying import Options
-from symattn.verification import engine
 from symattn.verification.probing import behaviour
+from symattn.verification.session_report import find_largest_judged_sizes
 from tests.verification.naming import convicts
 
 jax = pytest.importorskip("jax")
@@ -191,7 +191,7 @@ def test_power_rests_on_compiled_calls_if_a_process_is_not_trusted() -> None:
         assert [record.outcome.interpreted for record in session.records] == [False, True]
         assert len(session.tried) == 1
         # The largest call is one of NumPy's, too.
-        assert engine._find_largest_judged_sizes(session).floats["n_k"] == 7
+        assert find_largest_judged_sizes(session).floats["n_k"] == 7
 
 
 def with_an_odd_key_lost(q: Any, k: Any, v: Any) -> Any:
