@@ -515,10 +515,10 @@ def one_torch_thread() -> Iterator[None]:
     """
     torch = sys.modules.get("torch")
     # A module of this name may be another one.
-    before = torch.get_num_threads() if hasattr(torch, "set_num_threads") else 1
-    if torch is None or before == 1:
+    if torch is None or not hasattr(torch, "set_num_threads"):
         yield
         return
+    before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         yield
