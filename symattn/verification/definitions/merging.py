@@ -107,6 +107,7 @@ def _define_merge(spec: Merge, layout: Layout, rows: str, lift: Lift, lower: Lif
             DefinitionForm(words, laid(partial(run, spec.base))) for words, run in _WAYS.items()
         ),
         mistakes=tuple(replace(m, way=laid(m.run)) for m in _yield_merge_mistakes(spec.base)),
+        recorded=tuple(laid(partial(run, spec.base)) for run in _RECORDED),
         numbered=(
             MistakeFamily(
                 "merge", _OTHER_BASE, lambda x: laid(partial(_in_base, x, spec.base)), _BASES
@@ -268,6 +269,20 @@ def _make_base_converters(base: int | None, like: Array) -> tuple[Lift, Lift]:
     return (there, back) if base is None else (back, there)
 
 
+def _zero_empty_part(o: Array, lse: Array) -> Array:
+    xp = namespace_of(o)
+    return xp.where(xp.isfinite(lse), o, 0 * o)
+
+
+def _by_shares(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
+    """Return the merge by the share of each part, w₁/(w₁ + w₂) and w₂/(w₁ + w₂)."""
+    o1, o2 = _zero_empty_part(o1, l1), _zero_empty_part(o2, l2)
+    top = namespace_of(o1).maximum(l1, l2)
+    w1, w2 = powers(l1 - top, base), powers(l2 - top, base)
+    total = w1 + w2
+    return w1 / total * o1 + w2 / total * o2, top + logarithms(total, base)
+
+
 _WAYS: dict[str, Callable[..., Merged]] = {
     "(o₁ w₁ + o₂ w₂)/(w₁ + w₂), w the powers of l₁ − m and l₂ − m, m the larger one": _merge_two_outputs,
     "o₁ and o₂ times the powers of l₁ − l and l₂ − l": _by_total,
@@ -276,6 +291,8 @@ _WAYS: dict[str, Callable[..., Merged]] = {
     "o₁ + σ (o₂ − o₁), σ = (1 + tanh((l₂ − l₁)/2))/2, as compilers write 1/(1 + e^{l₁ − l₂})": _by_tanh,
     "the first with logarithms of the other base, e or 2": _in_other_base,
 }
+#: Code that divides each power by their sum has other operations than one that divides their weighted sum.
+_RECORDED = (_merge_two_outputs, _by_shares, _by_total, _by_sigmoid)
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
