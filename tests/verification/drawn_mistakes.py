@@ -2,14 +2,23 @@
 
 A drawn mistake depends on its number alone: a definition, a mistake that the grammar or a list has of it, and, of every
 second one, another mistake beside it, a combination that no list has.
+
+    python -m tests.verification.drawn_mistakes --out mistakes.jsonl [--each 5] [--seed 5] [WORD …]
+
+draws single mistakes of every definition but plain attention, and writes a line for each: the mistake, what was said
+(``named`` if it computes the same as the drawn one), and seconds of processor time.
 """
 
+import argparse
+import json
 import re
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import count, product
+from pathlib import Path
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -20,6 +29,8 @@ from symattn import (
     Block,
     Cached,
     CannotRun,
+    DepthAttention,
+    Differential,
     Gradient,
     LayerNorm,
     LinearAttention,
@@ -50,7 +61,24 @@ SPECS: tuple[Any, ...] = (
     Cached(Attention(causal=True, position=Rotary())), Gradient(Attention()), Gradient(Attention(causal=True)),
     Block(attention=Attention(causal=True)), Block(attention=Attention(), norm="rms", activation="silu", gated=True),
 )  # fmt: skip
+_BARE = {"feature": "identity", "normalised": False}
+#: Definitions beside plain attention, one of each form; those that are verified fast come first.
+DEFINITIONS: tuple[Any, ...] = (
+    RMSNorm(), LayerNorm(), Rotary(), Rotary(layout="interleaved", base=500),
+    Rotary(given="positions", sections=(1, 1, 2)), Softmax(Attention(causal=True)), Merge(), Merge(base=2),
+    DepthAttention(), DepthAttention(norm=None), Differential(), Differential(factor=0.5, norm="rms", eps=0.125),
+    LinearAttention(), LinearAttention(gate="token", **_BARE), LinearAttention(gate="feature", **_BARE),
+    LinearAttention(gate="head", step=True, skip=True, **_BARE), LinearAttention(delta=True, qk_norm="l2", **_BARE),
+    LinearAttention(gate="token", delta=True, state="kv", **_BARE),
+    LinearAttention(gate="feature", reads="before", bonus=True, **_BARE),
+    LinearAttention(gate="feature", delta=True, erase="pair", erases="before", **_BARE),
+    LinearAttention(gate="token", gate_form="softplus", delta=True, beta_form="sigmoid", **_BARE),
+    Attention(lse=True), Cached(Attention(causal=True)), Cached(Attention(causal=True, position=Rotary())),
+    Gradient(Attention(causal=True)), Gradient(LinearAttention(**_BARE)),
+    Gradient(LinearAttention(gate="token", delta=True, **_BARE)), Block(attention=Attention(causal=True)),
+)  # fmt: skip
 _WORDS = {name: words.split()[0] for name, words in _OF_BLOCKS.items()}
+_LISTED = 0.7  # of the mistakes that the command draws, the share from a definition's own list
 _SHOWN = 8  # the largest tile, head or width in the words of a mistake: those of long inputs cost minutes
 
 
@@ -153,7 +181,16 @@ def _subject(spec: Any) -> tuple[Definition, tuple[Any, ...]]:
     return subject, _short(m for m in every if m.exact and m.where is None)
 
 
-def _of_definition(spec: Any, rng: np.random.Generator, two: bool) -> Iterator[Drawn | None]:
+@cache
+def _own_mistakes(spec: Any) -> tuple[Any, ...]:
+    """Return the mistakes that a definition lists of itself, without those that rules make of any array."""
+    subject, every = _subject(spec)
+    own = {m.cause for m in (*subject.mistakes, *subject.others)}
+    return tuple(m for m in every if m.cause in own)
+
+
+def _of_definition(spec: Any, rng: np.random.Generator, two: bool, own: float = 0) -> Iterator[Drawn | None]:
+    """Yield drawn mistakes; a share ``own`` is drawn from those that the definition lists."""
     subject, every = _subject(spec)
     needed = tuple(i.name for i in subject.inputs if i.needed)
     arrays = [_filled(subject, sizes, needed) for sizes in subject.shapes[:5]]
@@ -166,7 +203,9 @@ def _of_definition(spec: Any, rng: np.random.Generator, two: bool) -> Iterator[D
         return None if mistake is None else partial(_run, subject, mistake.run)
 
     for _ in count():
-        parts = tuple(_choice(rng, every) for _ in range(1 + two))
+        listed = own and _own_mistakes(spec) and rng.random() < own
+        among = _own_mistakes(spec) if listed else every
+        parts = tuple(_choice(rng, among) for _ in range(1 + two))
         one = _differing(spec, parts, computed, partial(_run, subject, None), arrays, every)
         yield _by_its_output(one, arrays) if one is not None and isinstance(spec, Attention) else one
 
@@ -241,3 +280,35 @@ def _same(one: list[Any], other: list[Any]) -> bool:
         x.shape == y.shape and bool((np.abs(x - y) <= 1e-4 * (1 + np.abs(y))).all())
         for x, y in zip(one, other, strict=True)
     )
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+def main() -> None:
+    """Draw single mistakes of each definition, and write what is said of each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", help="parts of the definitions' names; all without any")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--each", type=int, default=5, help="mistakes of each definition")
+    parser.add_argument("--seed", type=int, default=5)
+    options = parser.parse_args()
+    for spec in DEFINITIONS:
+        name = str(spec)
+        if options.words and not any(word in name for word in options.words):
+            continue
+        rng, known = np.random.default_rng([options.seed, DEFINITIONS.index(spec)]), set[tuple[str, ...]]()
+        for mistake in _of_definition(spec, rng, two=False, own=_LISTED):
+            if mistake is not None and mistake.causes not in known:
+                known.add(mistake.causes)
+                began = process_time()
+                word, said = mistake.outcome()
+                words = {"definition": name, "mistake": mistake.causes[0], "answer": word}
+                record = words | {"said": said, "seconds": round(process_time() - began, 1)}
+                with options.out.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(record, ensure_ascii=False) + "\n")
+                print(json.dumps(record, ensure_ascii=False), flush=True)
+            if len(known) == options.each:
+                break
+
+
+if __name__ == "__main__":
+    main()
