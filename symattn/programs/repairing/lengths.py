@@ -129,6 +129,20 @@ def divide_by_ratio(p: Place) -> Changes:
             yield f"{p.text} % {length}"
 
 
+def split_index_otherwise(p: Place) -> Changes:
+    """The part of an index, such as the group of a head, from the other side: ``i // (n // g)`` for ``i % g``."""
+    node = p.node
+    is_part = isinstance(node.op, ast.Mod | ast.FloorDiv) and p.kind.name in ("int", "ints")
+    if not is_part:
+        return
+    other = ast.FloorDiv() if isinstance(node.op, ast.Mod) else ast.Mod()
+    divisor = ast.unparse(node.right)
+    for whole in (*p.names("int"), *lengths(p.scope).values()):
+        if whole != divisor:
+            ratio = ast.BinOp(ast.parse(whole, mode="eval").body, ast.FloorDiv(), node.right)
+            yield ast.BinOp(node.left, other, ratio)
+
+
 def take_difference(p: Place) -> Changes:
     """The difference of two lengths in place of a zero that a call gets, such as a first position."""
     is_argument = isinstance(p.parent, ast.Call | ast.keyword) and p.field != "func"
@@ -235,6 +249,15 @@ RULES: tuple[EditRule, ...] = (
     EditRule("offset", 3, ANY, shift_by_lengths, added=LOOKED_AT, where="arrays"),
     EditRule("offset", 3, ast.Constant, take_difference, added=LOOKED_AT, where="arrays"),
     EditRule("ratio", 3, ANY, divide_by_ratio, added=LOOKED_AT, where="arrays"),
+    EditRule(
+        "ratio",
+        2,
+        ast.BinOp,
+        split_index_otherwise,
+        likely=True,
+        added=LOOKED_AT,
+        where="arrays",
+    ),
     EditRule("length", 3, ANY, insert_function_of_length, added=LOOKED_AT, where="arrays"),
     EditRule("guard", 3, ast.expr, guard_divisor, added=LOOKED_AT, where="arrays"),
     EditRule("mask", 3, ANY, add_mask_of_positions, added=LOOKED_AT, where="arrays"),

@@ -146,6 +146,8 @@ BODIES = [
     ("exponent", 2, "return x * (ids - n)", "return x * abs(ids - n)"),
     ("function", 1, "z = x[0]\n    return y / len(z)", "return y / sum(x[0])"),
     ("assignment", 3, "z = x\n    for i in range(2):\n        w = z + y\n    return z", "return x + 2 * y"),
+    ("ratio", 2, "a, b = 4, 2\n    return x * (ids % b)", "return x * (ids // 2)"),
+    ("ratio", 2, "a, b = 4, 2\n    return x * (ids // b)", "return x * (ids % 2)"),
     ("unwrapped from others", 2, "return np.maximum(x, y)", "return x"),
     ("variable of another shape", 2, "z = y[:2]\n    return x + z.max()", "return x + y.max()"),
     ("brackets", 2, "return x * y + n + half", "return x * (y + n + half)"),
