@@ -106,6 +106,9 @@ def left_by(search: Search, judged: CaseResult, outputs: Outputs) -> float | Non
     if pair is None or not size:
         # Without any error in the outputs concerned a share is undefined.
         return None
+    # Beside infinities, errors that the bound allows are rounding, which any mistake may share by chance.
+    if judged.finding == "not finite" and size <= 1:
+        return None
     with np.errstate(over="ignore"):  # overflow: such a mistake leaves everything
         e, d = pair[0] / size, pair[1] / size
         return float(((e - d) ** 2).sum() / (e**2).sum())
