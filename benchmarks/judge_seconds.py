@@ -1,7 +1,8 @@
 """Processor seconds of ``symattn judge``, of right kernels and of wrong ones, the candidate's processes included.
 
-The first rows are kernels in PyTorch beside a reference in KernelBench's form, whose inputs have the named shape and
-format; further rows are right entrants of the arena by their names, in this process. One thread.
+The first rows are files with one function of a library, those that are installed; the next ones are kernels in PyTorch
+beside a reference in KernelBench's form, whose inputs have the named shape and format; further rows are right entrants
+of the arena by their names, in this process. One thread. With the word ``files`` alone only the first rows are run.
 Command: ``OMP_NUM_THREADS=1 python -m benchmarks.judge_seconds 'half.variants.*' 'gradients.*' 'latents.*' 'lse.*'``
 """
 
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -43,6 +45,48 @@ def get_init_inputs():
 def get_inputs():
     return [torch.randn({shape}, dtype=torch.{dtype}) for _ in range(3)]
 """
+
+
+#: A file of each library: plain attention as ``right``, and 1/d in the place of 1/√d as ``wrong``.
+FILES = {
+    "numpy": """
+import numpy as np
+
+def attention(q, k, v, scale):
+    scores = q @ k.T * np.asarray(scale, q.dtype)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True) @ v
+""",
+    "torch": """
+import torch
+
+def attention(q, k, v, scale):
+    return torch.softmax(q @ k.mT * scale, -1) @ v
+""",
+    "jax": """
+import jax
+
+def attention(q, k, v, scale):
+    return jax.nn.softmax(q @ k.T * scale, axis=-1) @ v
+""",
+}
+#: The two functions of each file.
+FUNCTIONS = """
+def right(q, k, v):
+    return attention(q, k, v, q.shape[-1] ** -0.5)
+
+def wrong(q, k, v):
+    return attention(q, k, v, q.shape[-1] ** -1.0)
+"""
+
+
+def by_file(library: str, function: str) -> tuple[str, float]:
+    """Return the status of a function in a file, and the processor seconds."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "kernel.py")
+        path.write_text(FILES[library] + FUNCTIONS)
+        judgement = judge(f"{path}:{function}", seed=54)
+    return judgement.status.value, judgement.seconds.processor
 
 
 def by_reference(shape: tuple[int, ...], dtype: str, kernel: str) -> tuple[str, float]:
@@ -78,6 +122,12 @@ def by_name(pattern: str) -> Iterator[tuple[str, str, float]]:
 
 def main() -> None:
     print("| shape | format | kernel | status | processor seconds |\n|---|---|---|---|---|")
+    for library in filter(find_spec, FILES):
+        for function in ("right", "wrong"):
+            status, seconds = by_file(library, function)
+            print(f"| {library} | float32 | {function} | {status} | {seconds:.1f} |", flush=True)
+    if sys.argv[1:] == ["files"]:
+        return
     for words, shape in SHAPES.items():
         for dtype in FORMATS:
             for kernel in KERNELS:
