@@ -196,3 +196,15 @@ def test_what_only_the_sizes_of_workloads_show_of_a_reference(tmp_path: Path) ->
     tmp_path.joinpath("workload.jsonl").write_text("\n".join(map(json.dumps, WORKLOADS)))
     judgement = judge(f"{tmp_path}/kernel.py", reference=reference, examples=5)
     assert judgement.status is Status.INVALID_REFERENCE, judgement
+
+
+@pytest.mark.torch
+@pytest.mark.deep
+def test_a_reference_may_round_to_its_own_format(tmp_path: Path) -> None:
+    """References of paged kernels allocate outputs in bfloat16, also for queries in float32."""
+    rounding = REFERENCE.replace(".to(hidden_states.dtype)", ".to(torch.bfloat16)")
+    arrays = {name: array | {"dtype": "bfloat16"} for name, array in NORM["inputs"].items()}
+    kernel = tmp_path / "kernel.py"
+    kernel.write_text(rounding.replace("+ 1e-6", "* 0 + 1"))
+    judged = judge(str(kernel), reference=written(tmp_path, NORM | {"reference": rounding, "inputs": arrays}))
+    assert (judged.status, judged.definition.split("(")[0]) == (Status.FAIL, "RMSNorm")

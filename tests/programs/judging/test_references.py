@@ -11,6 +11,7 @@ import pytest
 from symattn import Attention, InputError, LayerNorm, Precision, judge
 from symattn.bounds.called_target import Argument, Convention
 from symattn.document import schemas
+from symattn.programs.child import TargetOptions
 from symattn.programs.definitions import Formed
 from symattn.programs.judging.attention_of_benchmark import count_grouped_heads
 from symattn.programs.judging.benchmark import Benchmark, _cut_together, _plausible_heads
@@ -21,6 +22,7 @@ from symattn.programs.judging.references import (
     _domain_of_benchmark_shapes,
     _judge_own_inputs,
     _layout_of_arrays,
+    _yield_ways_by_format,
     named,
 )
 from symattn.programs.layouts import of_layout, to_layout
@@ -324,3 +326,17 @@ def test_the_axes_of_a_layout_are_undone(layout) -> None:
         [sizes[axis] for axis in "bhnd" if axis in layout]
     )
     assert (of_layout("q", to_layout("q", usual, layout), layout) == usual).all()
+
+
+def test_a_reference_is_called_in_half_precision_after_all_ways_in_float32() -> None:
+    """Its text may round the outputs to the format of the benchmark, whatever it takes."""
+    specs = [Attention(), Attention(causal=True)]
+    half = TargetOptions(dtype="bfloat16", secret=())
+    ways = [*_yield_ways_by_format([(spec, half) for spec in specs])]
+    assert [(spec, how.dtype, how.contract) for spec, _, how in ways] == [
+        *((spec, "float32", None) for spec in specs),
+        *((spec, "bfloat16", "fused") for spec in specs),
+    ]
+    assert all(way is half and how.secret is None for _, way, how in ways)
+    wide = TargetOptions(dtype="float32", secret=())
+    assert len([*_yield_ways_by_format([(Attention(), wide)])]) == 1
