@@ -14,8 +14,8 @@ from symattn.document.errors import InputError
 from symattn.programs import layouts
 from symattn.verification.engine import Session
 
-#: Inputs that are added to the scores, or forbid some.
-_OF_SCORES = ("bias", "mask")
+#: Numbers of axes with which an input has items, or heads, beside its scores or keys.
+_AXES_WITH_ITEMS = {"bias": 3, "mask": 3, "keep": 2}
 
 
 def by_definition(runner: Runner, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
@@ -31,12 +31,18 @@ def by_definition(runner: Runner, arrays: Sequence[np.ndarray]) -> dict[str, np.
     axes = dict(zip(names, map(np.ndim, arrays), strict=True))
     for name in names:
         # Some code reads the first of three axes as items, other code as heads.
-        if name in _OF_SCORES and axes[name] == 3 < axes.get("q", 0):
+        if _AXES_WITH_ITEMS.get(name) == axes[name] and axes.get("q", 0) > 3:
             raise InputError(f"the first axis of their {name} may be one of heads or of items")
     # The call rounds to its format, and the definition must have the same numbers.
     rounded = (Format(how.dtype).rounded(a) if a.dtype.kind == "f" else a for a in arrays)
+    inverted = {a.input for a in how.arguments if a.inverted}
+    # A candidate's mask may say which keys to ignore, and that of the definition which to keep.
+    own = (
+        ~a if name in inverted and a.dtype == bool else a
+        for name, a in zip(names, rounded, strict=True)
+    )
     return {
-        name: layouts.of_layout(name, a, how.layout) for name, a in zip(names, rounded, strict=True)
+        name: layouts.of_layout(name, a, how.layout) for name, a in zip(names, own, strict=True)
     }
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from symattn import Attention, InputError, judge
 from symattn.attention.positions.position_fields import Alibi, Rotary
+from symattn.bounds.called_target import Argument
 from symattn.programs.answers import _fits
 from symattn.programs.judging.attention_of_benchmark import plausible_attention, with_heads_of_shapes
 from symattn.programs.judging.benchmark import Benchmark
@@ -121,11 +122,26 @@ def test_a_given_definition_gets_the_heads_of_the_shapes() -> None:
 
 
 def test_a_bias_of_three_axes_may_be_of_heads_or_of_items() -> None:
-    arguments = [SimpleNamespace(input=name, positional=True) for name in ("q", "k", "v", "bias")]
+    arguments = [Argument(name, name, positional=True) for name in ("q", "k", "v", "bias")]
     convention = SimpleNamespace(arguments=arguments, inputs=("q", "k", "v", "bias"), dtype="float32", layout="bhnd")
     runner: Any = SimpleNamespace(convention=convention)
     with pytest.raises(InputError, match="may be one of heads or of items"):
         by_definition(runner, [*map(np.zeros, _QKV), np.zeros((4, 48, 48))])
+    # So may one of padding beside axes of items and of heads.
+    arguments[-1], convention.inputs = Argument("keep", "keep", positional=True), (*"qkv", "keep")
+    with pytest.raises(InputError, match="of their keep may be one of heads or of items"):
+        by_definition(runner, [*map(np.zeros, _QKV), np.ones((2, 48), bool)])
+
+
+def test_a_mask_of_keys_to_ignore_is_negated_for_the_definition() -> None:
+    more = Argument("key_padding_mask", "keep", positional=True, inverted=True)
+    arguments = [*(Argument(name, name, positional=True) for name in "qkv"), more]
+    inputs = ("q", "k", "v", "keep")
+    convention = SimpleNamespace(arguments=arguments, inputs=inputs, dtype="float32", layout="bnd")
+    runner: Any = SimpleNamespace(convention=convention)
+    ignored = np.array([[False, False, True], [False, True, True]])
+    given = by_definition(runner, [*map(np.zeros, ((2, 3, 4),) * 3), ignored])
+    assert (given["keep"] == ~ignored).all()
 
 
 def test_a_mask_may_be_passed_with_further_axes() -> None:
