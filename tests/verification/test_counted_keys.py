@@ -22,6 +22,7 @@ MASKS: dict[str, Any] = {
     "where i // 4 − j // 4 ≥ 0": lambda i, j, n: j // 4 <= i // 4,
     "where −3 ≤ the query's row less j ≤ 0": lambda i, j, n: (i - i[0] <= j) & (j <= i - i[0] + 3),
     "where ⌊n_k/n_q · the query's row⌋ less j ≥ 0": lambda i, j, n: j <= (i - i[0]) * n // len(i),
+    "where ⌊n_k/n_q · the next query's row⌋ less j ≥ 1": lambda i, j, n: j < (i - i[0] + 1) * n // len(i),
     "where the first query of its block of 4 less the first key of its block of 2 ≥ 0": lambda i, j, n: (
         (i - i[0]) // 4 * 4 + i[0] >= j // 2 * 2
     ),

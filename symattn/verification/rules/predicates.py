@@ -103,6 +103,7 @@ QUANTITIES = (
     Quantity("n_q less the query's row", lambda p: p.n_q - p.r),
     Quantity("the query's row less j", lambda p: p.r - p.j),
     Quantity("⌊n_k/n_q · the query's row⌋ less j", lambda p: p.r * p.n_k // p.n_q - p.j),
+    Quantity("⌊n_k/n_q · the next query's row⌋ less j", lambda p: (p.r + 1) * p.n_k // p.n_q - p.j),
     Quantity("n_k", lambda p: p.n_k),
     Quantity(
         "the head, counted from 0,",
