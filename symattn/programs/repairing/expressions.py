@@ -17,7 +17,7 @@ from symattn.programs.repairing.edits import (
     Place,
 )
 from symattn.programs.repairing.observing import NUMBERS
-from symattn.programs.repairing.same_elsewhere import comes_out_as_factor, each_number_once
+from symattn.programs.repairing.same_elsewhere import comes_out_as_factor
 
 #: New expressions, as text or as trees.
 Changes = Iterator[str | ast.expr]
@@ -490,12 +490,9 @@ def take_length(p: Place) -> Changes:
         isinstance(p.node, ast.Constant) and p.node.value in (-2, -1, 0, 1, 2)
     ):
         return
-    texts = [
-        (f"{name}.shape[-{axis}]", kind.shape[-axis] if kind.shape[-axis] > 1 else None)
-        for name, kind in p.names("floats").items()
-        for axis in range(1, min(len(kind.shape), 4) + 1)
-    ]
-    yield from each_number_once(texts)
+    for name, kind in p.names("floats").items():
+        for axis in range(1, min(len(kind.shape), 4) + 1):
+            yield f"{name}.shape[-{axis}]"
 
 
 def take_number(p: Place) -> Changes:
@@ -646,34 +643,26 @@ def _is_whole_to_shift(p: Place) -> bool:
 
 
 def add_difference(p: Place) -> Changes:
+    whole = p.whole_names
     if _is_whole_to_shift(p):
-        pairs = [(a, b) for a in p.whole_names for b in p.whole_names if a != b]
-        texts = [(f"{p.text} + {a} - {b}", _value_of(p, a, "-", b)) for a, b in pairs]
-        yield from each_number_once(texts)
-
-
-def _value_of(p: Place, one: str, sign: str, other: str) -> int | None:
-    """Return the value of an operation if no loop changes its numbers, which tell lengths apart; else None."""
-    varying = p.function.counters | p.function.carried.keys()
-    kinds = [p.scope[name] for name in (one, other) if name not in varying]
-    values = [kind.whole for kind in kinds if kind.whole is not None and kind.whole > 1]
-    if len(values) < 2 or p.is_kernel:
-        return None
-    a, b = values
-    return {"-": a - b, "//": a // b, "%": a % b, "*": a * b, "+": a + b}[sign]
+        for a in whole:
+            for b in whole:
+                if a != b:
+                    yield f"{p.text} + {a} - {b}"
 
 
 def combine_whole(p: Place) -> Changes:
-    if p.kind.name != "int" or not isinstance(p.node, ast.Name | ast.Constant) or p.is_called:
-        return
-    texts = []
-    for a in p.whole_names:
-        for b in p.whole_names:
-            # Products and sums commute, so each pair is tried once.
-            signs = ["-", "//", "%"] if a != b else []
-            signs += ["*", "+"] if a < b else []
-            texts += [(f"{a} {sign} {b}", _value_of(p, a, sign, b)) for sign in signs]
-    yield from each_number_once(texts)
+    if p.kind.name == "int" and isinstance(p.node, ast.Name | ast.Constant) and not p.is_called:
+        whole = p.whole_names
+        for a in whole:
+            for b in whole:
+                if a != b:
+                    for op in ("-", "//", "%"):
+                        yield f"{a} {op} {b}"
+                # Products and sums commute, so each pair is tried once.
+                if a < b:
+                    yield f"{a} * {b}"
+                    yield f"{a} + {b}"
 
 
 def insert_function_of_name(p: Place) -> Changes:

@@ -1,12 +1,11 @@
-"""Which edits are the same as another one: a factor that comes out of what is around, a number that another text gives.
+"""Which edits are the same as another one for every input: a number as a factor that comes out of what is around.
 
-The first text stands for all that are equal in the observed call, so that equal ones are not tried again and again.
+Lengths that are equal in the observed call tell nothing: of small calls many are, and the right text would be lost.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
 
 #: Functions and methods out of which a number comes as a factor, and attributes of an array with its entries.
 _LINEAR = (
@@ -28,14 +27,3 @@ def comes_out_as_factor(node: ast.AST, parent: ast.AST, field: str) -> bool:
     word = getattr(parent, "func", None)
     is_first = isinstance(parent, ast.Call) and parent.args[:1] == [node]
     return is_first and getattr(word, "attr", "") in _LINEAR
-
-
-def each_number_once(texts: Iterable[tuple[str, int | None]]) -> Iterator[str]:
-    """Yield texts of whole numbers, each number once; all texts whose number is not known."""
-    known: set[int] = set()
-    for text, value in texts:
-        if value is None:
-            yield text
-        elif value not in known:
-            known.add(value)
-            yield text

@@ -261,12 +261,3 @@ def test_a_single_number_is_a_factor_of_a_product_of_matrices_once(tmp_path: Pat
     texts = {edit.new for edit in edits if edit.new.endswith("* half")}
     assert "x @ y.T * half" in texts
     assert not {"x * half", "y * half", "y.T * half"} & texts
-
-
-def test_equal_numbers_give_one_edit(tmp_path: Path) -> None:
-    body = "a, b, c, d = 9, 7, 6, 4\n    return x[:, : n]"
-    _, edits = _edits_of(_function(tmp_path, "wrong", body), (3,))
-    texts = {edit.new for edit in edits if edit.rule == "term" and edit.old == "n"}
-    # Two is the difference of the first two, and of the last two.
-    assert "a - b" in texts
-    assert "c - d" not in texts
