@@ -56,16 +56,25 @@ def _yield_stats() -> Iterator[tuple[int, list[bytes]]]:
         numbers = [name for name in os.listdir("/proc") if name.isdecimal()]
     for number in numbers:
         try:
-            with open(f"/proc/{number}/stat", "rb") as file:
-                text = file.read()
+            words = _read_stat(int(number))
         except OSError:
             continue  # the process has ended
-        # The name in parentheses may contain parentheses; the text after the last one counts.
-        yield int(number), text.rpartition(b")")[2].split()
+        yield int(number), words
+
+
+def _read_stat(process: int) -> list[bytes]:
+    """Return the words about a process, from its state on. Raises ``OSError`` if it has ended."""
+    with open(f"/proc/{process}/stat", "rb") as file:
+        text = file.read()
+    # The name in parentheses may contain parentheses; the text after the last one counts.
+    return text.rpartition(b")")[2].split()
 
 
 def descendants_of(process: int) -> set[int]:
     """Return the processes that a process has started, and those that these have, and so on; none without ``/proc``."""
+    # Most candidates start none, and all processes of the machine are many.
+    if (chain := _list_chain_of_children(process)) is not None:
+        return chain
     children: dict[int, list[int]] = {}
     for number, (state, parent, *_) in _yield_stats():
         # A zombie has ended, and starts nothing.
@@ -77,6 +86,36 @@ def descendants_of(process: int) -> set[int]:
         descendants.update(started)
         following += started
     return descendants
+
+
+def _list_chain_of_children(process: int) -> set[int] | None:
+    """Return the descendants of a process if each one has a single child, or none; None if the system does not say.
+
+    While children end, a list may lack others behind them, but it is empty only if there is none; and of those that it
+    names, one that has ended has no list itself.
+    """
+    chain = set[int]()
+    try:
+        while children := _read_children(process):
+            if len(children) > 1 or not chain.isdisjoint(children):
+                return None
+            process = children[0]
+            # A zombie has ended, and is none.
+            if _read_stat(process)[0] == b"Z":
+                return None
+            chain.add(process)
+    except OSError:  # a process has ended, or the system has no such lists
+        return None
+    return chain
+
+
+def _read_children(process: int) -> list[int]:
+    """Return the children of all threads of a process. Raises ``OSError`` if the system does not list them."""
+    threads, children = f"/proc/{process}/task", list[int]()
+    for thread in os.listdir(threads):
+        with open(f"{threads}/{thread}/children", "rb") as file:
+            children += map(int, file.read().split())
+    return children
 
 
 def end_descendants(process: int) -> None:

@@ -129,3 +129,21 @@ def test_what_the_system_does_not_let_be_limited_is_a_note(
     judgement = judge(f"{path}:f", examples=0)
     assert judgement.status is Status.FAIL
     assert "the network was not closed" in judgement.notes
+
+
+@linux
+def test_a_child_of_any_thread_is_a_descendant() -> None:
+    program = (
+        "import subprocess, threading, time\n"
+        "def start():\n    subprocess.Popen(['sleep', '62'])\n    time.sleep(62)\n"
+        "input()\nthreading.Thread(target=start, daemon=True).start()\ntime.sleep(62)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, text=True) as first:
+        assert descendants_of(first.pid) == set()
+        assert first.stdin is not None
+        first.stdin.write("\n")
+        first.stdin.flush()
+        while not descendants_of(first.pid):
+            time.sleep(0.01)
+        end_descendants(first.pid)
+        first.kill()
