@@ -126,6 +126,8 @@ class Session:
     sought: tuple[Sought, ...] = ()  # results for mistakes of the requested sizes
     beyond: Fault | None = None  # a fault that only many outputs together show
     repairs: Repairs = NO_REPAIRS  # edits of the source that make the function right
+    # known mistakes are tried one by one, without numbers, rules and pairs
+    leaves_out_rules: bool = False
     # of all searches for two mistakes at once, where edits of the source were tried before
     effort_of_pairs: Effort | None = None
     measures_power: bool = True  # by some calls, of which all ways of computing are run
@@ -501,19 +503,15 @@ def verify(
         )
     # Explaining has the same limit of time, but none of calls.
     session.explaining = session.effort_of(inf)
-    faults: tuple[Fault, ...] = ()
+    promises = refusals.excluding_failures(session)
     # An edit that explains the fault spares most of the search for known mistakes, which takes longer.
-    mends_first = session.known > 0 and not refusals.only_same_widths(session)
-    mends_first = mends_first and not refusals.excluding_failures(session)
+    mends_first = session.known > 0 and not promises and not refusals.only_same_widths(session)
     if mend is not None and mends_first:
         session.repairs = mend(session)
         session.explaining = session.effort_of(inf)  # the same limit again for known mistakes
-    if session.known or session.domain.nonfinite_forbidden:
-        from symattn.verification.diagnosis import (
-            faults as diagnosis,
-        )  # slow to import, and mostly not needed
-
-        faults = diagnosis.faults(session)
+    # Inputs that keep a promise which no failure keeps are asked before the longer part of that search.
+    session.leaves_out_rules = mend is not None and bool(promises)
+    faults = _explain_faults(session)
     # A layer that is wrong for unequal widths alone is judged on equal ones, with a reservation.
     if faults and all(f.cause is None for f in faults) and refusals.only_same_widths(session):
         return again(replace(session.promised, same_width=True)).with_reservations(_OF_WIDTHS)
@@ -522,10 +520,24 @@ def verify(
         return narrower
     if faults and mend is not None and not mends_first:
         session.repairs = mend(session)
+        if session.leaves_out_rules and not session.repairs.explain:
+            session.leaves_out_rules, session.explaining = False, session.effort_of(inf)
+            faults = _explain_faults(session)
     # Bits, and outputs judged together, speak only where no single output is a fault.
     by_bits = session.trial.fault if session.trial and not faults else None
     at_random = tuple(filter(None, (by_bits or session.beyond,)))
     return make_verification_report(session, faults or at_random)
+
+
+def _explain_faults(session: Session) -> tuple[Fault, ...]:
+    """Return the faults that records show, each with its cause if one is known."""
+    if not session.known and not session.domain.nonfinite_forbidden:
+        return ()
+    from symattn.verification.diagnosis import (
+        faults as diagnosis,
+    )  # slow to import, and mostly not needed
+
+    return diagnosis.faults(session)
 
 
 def _verify_without_failures(

@@ -297,9 +297,9 @@ class Search(ABC):
         # Residues decide where the function runs on them, so they come before floats.
         exactly: tuple[Way, ...] = (self.exactly,) if self.witnesses else ()
         # An edit that explains the fault leaves names for its effect to be sought, no numbers and no pairs.
-        is_edited = self.session.repairs.explain
-        ways = self.ways_beside_edit() if is_edited else self.ways()
-        self.cut |= is_edited
+        is_brief = self.session.repairs.explain or self.session.leaves_out_rules
+        ways = self.ways_beside_edit() if is_brief else self.ways()
+        self.cut |= is_brief
         for way in (self.ignoring, *exactly, *ways):
             # Balls judge the candidates, unless floats or residues decide the way already.
             candidates = tuple(way()) if way in self.decided else self._select_by_balls(way())
