@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Merge, Verdict, verify
+from symattn import LayerNorm, Merge, Verdict, verify
 from tests.verification.drawn_edits import drawn_edits
 from tests.verification.right_programs import RIGHT, merged
 
@@ -38,3 +38,15 @@ def test_an_operation_on_shares_of_a_merge_is_named() -> None:
     assert verify(merged, Merge()).verdict is Verdict.NO_FAULT
     (fault,) = verify(merged_with_difference, Merge()).faults
     assert fault.cause == "uses exp(l2 − maximum) − total instead of exp(l2 − maximum)/total"
+
+
+def normalised_transposed(x: Array) -> Array:
+    read = np.swapaxes(x, -1, -2).reshape(x.shape) if x.ndim > 1 else x
+    centred = read - read.mean(axis=-1, keepdims=True)
+    variance = (centred * centred).mean(axis=-1, keepdims=True)
+    return centred / np.sqrt(variance + x.dtype.type(1e-5))
+
+
+def test_rows_read_as_transposed_are_named_beside_single_rows_that_are_right() -> None:
+    (fault,) = verify(normalised_transposed, LayerNorm()).faults
+    assert fault.cause == "entries of x are read as if they were transposed"

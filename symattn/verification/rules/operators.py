@@ -124,9 +124,10 @@ def operators(axes: Sequence[str]) -> Iterator[Operator]:
         yield from _yield_operators_along_axis(-1 - number, axis)
     # A transposed reading: the numbers stay in memory, the shape is kept.
     if axes:
+        # A norm may take a single row, which has nothing to transpose.
         yield _moved(
             "{} are read as if they were transposed",
-            lambda x: namespace_of(x).reshape(x.mT, x.shape),
+            _make_axis_checking_operation(-2, lambda xp, x: xp.reshape(x.mT, x.shape)),
         )
         yield _moved(
             "{} are read column by column, but stored row by row",
