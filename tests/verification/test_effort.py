@@ -384,7 +384,7 @@ def two() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("module", "name", "judge"),
     [
-        (asserted, "close_to_exact", lambda: assert_close_to_exact(ONES, ONES, ONES, ONES)),
+        (asserted.closeness, "close_to_exact", lambda: assert_close_to_exact(ONES, ONES, ONES, ONES)),
         (asked, "beforehand", lambda: bound(n=8, d_k=2)),
         (tolerance, "weigh", lambda: bound(n=8, d_k=2).document(compare=True)),
     ],
