@@ -276,7 +276,10 @@ class Returning(Wrapper):
         }
         sizes = dict(form.constants)
         for name, array in arrays.items():
-            sizes |= zip(form.inputs[name], array.shape, strict=False)
+            # Outputs of no other shape are known; a kernel of fixed axes would refuse, too.
+            if len(array.shape) != len(form.inputs[name]):
+                raise ValueError(f"{name} has the axes {', '.join(form.inputs[name])} alone")
+            sizes |= zip(form.inputs[name], array.shape, strict=True)
         first = next(iter(arrays.values()))
         output_tensors = {}
         for name, (axes, dtype) in form.outputs.items():

@@ -208,3 +208,14 @@ def test_a_reference_may_round_to_its_own_format(tmp_path: Path) -> None:
     kernel.write_text(rounding.replace("+ 1e-6", "* 0 + 1"))
     judged = judge(str(kernel), reference=written(tmp_path, NORM | {"reference": rounding, "inputs": arrays}))
     assert (judged.status, judged.definition.split("(")[0]) == (Status.FAIL, "RMSNorm")
+
+
+@pytest.mark.torch
+@pytest.mark.deep
+def test_a_norm_may_write_into_an_output_of_its_axes(tmp_path: Path) -> None:
+    """One row without an axis of rows is none of its inputs: no output of it has a shape."""
+    kernel = tmp_path / "kernel.py"
+    own = REFERENCE.replace("weight):", "weight, output):").replace("return (", "output[...] = (")
+    kernel.write_text(own.replace("    rows, width = hidden_states.shape\n    assert width == 16\n", ""))
+    right = judge(str(kernel), reference=written(tmp_path, NORM), examples=5)
+    assert right.passed, right
