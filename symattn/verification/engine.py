@@ -482,10 +482,31 @@ def verify(
     No tolerance is picked: an output is a fault if no implementation in the ``precision`` could return it. If the
     ``verdict_alone`` is wanted, the first call that shows a fault for certain ends the search, and no cause is sought.
     """
-    session = Session(runner, subject, precision, domain or Domain(), seed, examples, budget, progress, power or {},
-                      verdict_alone=verdict_alone)  # fmt: skip
-    again = partial(verify, runner, subject, precision, seed=seed, examples=examples, budget=budget,
-                    progress=progress, power=power, mend=mend, verdict_alone=verdict_alone)  # fmt: skip
+    session = Session(
+        runner,
+        subject,
+        precision,
+        domain or Domain(),
+        seed,
+        examples,
+        budget,
+        progress,
+        power or {},
+        verdict_alone=verdict_alone,
+    )
+    again = partial(
+        verify,
+        runner,
+        subject,
+        precision,
+        seed=seed,
+        examples=examples,
+        budget=budget,
+        progress=progress,
+        power=power,
+        mend=mend,
+        verdict_alone=verdict_alone,
+    )
     _try_all_groups(session)
     if session.convicting is not None:
         return make_verification_report(session, (first_fault(session, session.convicting),))
@@ -654,8 +675,13 @@ def _try_memory(session: Session, rng: np.random.Generator) -> None:
         other = session.subject.source.altered(session, first, rng)
         # Reversed values have the same sum, so that a cache by sums replays a wrong result.
         turned = {name: a[..., ::-1, :] if name == "v" else a for name, a in first.items()}
-        for name, inputs in (("first numbers", first), ("other numbers", other), ("values in another order", turned),
-                             ("first numbers again", first), ("the same once more", first)):  # fmt: skip
+        for name, inputs in (
+            ("first numbers", first),
+            ("other numbers", other),
+            ("values in another order", turned),
+            ("first numbers again", first),
+            ("the same once more", first),
+        ):
             if session.subject.source.fits(session, inputs):
                 session.take(Case(_MEMORY, f"one memory, {name}", inputs, "reused", alone=False))
         session.take(Case(_MEMORY, "first numbers in other memory", first, alone=False))

@@ -74,12 +74,25 @@ def make_verification_report(session: Session, results: tuple[Fault, ...]) -> Re
                 "mistakes of the sizes that were requested were not tried; hint: raise --budget",
             )
     return Report(
-        power.verdict(results, missing), session.runner.describe(), session.precision.words, subject.words(session),
-        session.seed, results, tuple(checks(session)), notes, "".join(session.stdout), fields=subject.fields,
-        power=step_powers, missing=missing, arithmetic=session.trial.arithmetic if session.trial else None,
-        sought=session.sought, reservations=reservations, repairs=session.repairs.repairs,
-        largest=find_largest_judged_sizes(session), smallest=subject.smallest_seen(session) if alone else (),
-    )  # fmt: skip
+        power.verdict(results, missing),
+        session.runner.describe(),
+        session.precision.words,
+        subject.words(session),
+        session.seed,
+        results,
+        tuple(checks(session)),
+        notes,
+        "".join(session.stdout),
+        fields=subject.fields,
+        power=step_powers,
+        missing=missing,
+        arithmetic=session.trial.arithmetic if session.trial else None,
+        sought=session.sought,
+        reservations=reservations,
+        repairs=session.repairs.repairs,
+        largest=find_largest_judged_sizes(session),
+        smallest=subject.smallest_seen(session) if alone else (),
+    )
 
 
 def find_largest_judged_sizes(session: Session) -> LargestSizes:

@@ -102,12 +102,12 @@ class _Recording:
         if name not in RULES or operator._schema.is_mutable or self._selects(operator, places):
             raise NotRecorded(f"{self._label} calls {operator}, which is not recorded")
         result = operator(*_zeros_of(places), **_zeros_of(keywords))
-        made, number = _types_of(result), len(self._nodes)
-        if not made:
+        result_types, number = _types_of(result), len(self._nodes)
+        if not result_types:
             raise NotRecorded(f"{self._label} reads what {operator} returns")
         operands = tuple(map(self._operand, places))
         named = {k: self._operand(x) for k, x in keywords.items() if k not in PLACED}
-        self._nodes.append(GraphNode(name, operands, (f"value_{number}",), named, made[:1]))
+        self._nodes.append(GraphNode(name, operands, (f"value_{number}",), named, result_types[:1]))
         if isinstance(result, self._torch.Tensor):
             return self._stand_in(result, f"value_{number}")
         items = [self._item(x, number, k) for k, x in enumerate(result)]
@@ -177,12 +177,12 @@ class _Recording:
 
 def _nodes_behind(outputs: Sequence[str], nodes: Sequence[GraphNode]) -> tuple[GraphNode, ...]:
     """Return the nodes on which outputs depend, in their order."""
-    needed, kept = {*outputs}, []
+    needed, used = {*outputs}, []
     for node in reversed(nodes):
         if not needed.isdisjoint(node.outputs):
             needed |= {ref.name for ref in node.refs()}
-            kept.append(node)
-    return tuple(reversed(kept))
+            used.append(node)
+    return tuple(reversed(used))
 
 
 @cache

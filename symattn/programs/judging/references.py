@@ -376,9 +376,16 @@ class ByReference:
     def _make_invalid_judgement(self, reason: str, clock: Clock) -> Judgement:
         words = "none" if self.definition is None else words_of(self.definition)
         return Judgement(
-            Status.INVALID_REFERENCE, reason, self.candidate, words, self.how.precision.words, {},
-            identity_of(self.candidate), clock.seconds(), self._name_of_reference_model,
-        )  # fmt: skip
+            Status.INVALID_REFERENCE,
+            reason,
+            self.candidate,
+            words,
+            self.how.precision.words,
+            {},
+            identity_of(self.candidate),
+            clock.seconds(),
+            self._name_of_reference_model,
+        )
 
 
 def _layout_of_arrays(

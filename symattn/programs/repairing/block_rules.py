@@ -16,9 +16,19 @@ from symattn.verification.repair import Replacement
 Changes = Iterator[tuple[Sequence[Replacement], str, str]]
 #: Signs of augmented assignments.
 _SIGNS: dict[type[ast.operator], str] = {
-    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.BitAnd: "&",
-    ast.BitOr: "|", ast.Pow: "**", ast.LShift: "<<", ast.RShift: ">>", ast.MatMult: "@",
-}  # fmt: skip
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.BitAnd: "&",
+    ast.BitOr: "|",
+    ast.Pow: "**",
+    ast.LShift: "<<",
+    ast.RShift: ">>",
+    ast.MatMult: "@",
+}
 #: Statements with a body that another statement can move into or out of.
 _BLOCKS = (ast.For, ast.While, ast.If, ast.With)
 

@@ -609,11 +609,23 @@ class _EditSearch:
         old = "; ".join(part.old for part in parts if part.old)
         new = "; ".join(part.new for part in parts if part.new)
         return Repair(
-            self._opened.file, replacements, old, new, " + ".join(e.rule for e in edits),
-            path, answer.grade, answer.epsilon, self._tried, possible,
-            self._wrong, self._wrong, self._opened.digest, parts if len(parts) > 1 else (),
-            1 if len(parts) > 1 else parts[0].places, _PAIR if len(parts) > 1 else edits[0].tier,
-        )  # fmt: skip
+            self._opened.file,
+            replacements,
+            old,
+            new,
+            " + ".join(e.rule for e in edits),
+            path,
+            answer.grade,
+            answer.epsilon,
+            self._tried,
+            possible,
+            self._wrong,
+            self._wrong,
+            self._opened.digest,
+            parts if len(parts) > 1 else (),
+            1 if len(parts) > 1 else parts[0].places,
+            _PAIR if len(parts) > 1 else edits[0].tier,
+        )
 
 
 def _path_of_screened(screened: Screened) -> ExecutionPath | None:

@@ -896,14 +896,25 @@ def _is_read(node: ast.AST, parent: ast.AST) -> bool:
 
 #: How tightly expressions bind in Python's grammar, from 0 for the loosest.
 _PRECEDENCE: tuple[tuple[type[ast.AST] | tuple[type[ast.AST], ...], int], ...] = (
-    (ast.NamedExpr, 0), (ast.Lambda, 1), (ast.IfExp, 2), (ast.BoolOp, 3), (ast.Compare, 5), (ast.UnaryOp, 12),
-    (ast.Await, 14), (ast.Tuple, 0), (ast.Starred, 0),
-)  # fmt: skip
+    (ast.NamedExpr, 0),
+    (ast.Lambda, 1),
+    (ast.IfExp, 2),
+    (ast.BoolOp, 3),
+    (ast.Compare, 5),
+    (ast.UnaryOp, 12),
+    (ast.Await, 14),
+    (ast.Tuple, 0),
+    (ast.Starred, 0),
+)
 #: The same for binary operators; products and quotients, left out here, have 11.
 _OF_OPERATORS: tuple[tuple[tuple[type[ast.operator], ...], int], ...] = (
-    ((ast.BitOr,), 6), ((ast.BitXor,), 7), ((ast.BitAnd,), 8), ((ast.LShift, ast.RShift), 9),
-    ((ast.Add, ast.Sub), 10), ((ast.Pow,), 13),
-)  # fmt: skip
+    ((ast.BitOr,), 6),
+    ((ast.BitXor,), 7),
+    ((ast.BitAnd,), 8),
+    ((ast.LShift, ast.RShift), 9),
+    ((ast.Add, ast.Sub), 10),
+    ((ast.Pow,), 13),
+)
 
 
 def precedence(node: ast.AST) -> int:

@@ -51,9 +51,18 @@ _PURE_METHODS = (
 )
 #: Expressions with names of their own, which the scope of their statement does not hold.
 _OWN_SCOPES = (
-    ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.NamedExpr, ast.JoinedStr,
-    ast.Await, ast.Yield, ast.YieldFrom, ast.Starred,
-)  # fmt: skip
+    ast.Lambda,
+    ast.ListComp,
+    ast.SetComp,
+    ast.DictComp,
+    ast.GeneratorExp,
+    ast.NamedExpr,
+    ast.JoinedStr,
+    ast.Await,
+    ast.Yield,
+    ast.YieldFrom,
+    ast.Starred,
+)
 
 
 #: Calls a rebuilt function on one sample.

@@ -34,21 +34,21 @@ def exchange_names(s: BlockStatement) -> Changes:
     """Two names of the same kind exchanged in a statement, or in one of its parts."""
     if not isinstance(s.node, _SIMPLE):
         return
-    seen: set[frozenset[int]] = set()
+    tried: set[frozenset[int]] = set()
     # Larger parts come first: an exchange in the whole statement is the likelier one.
     for part in _parts_of(s):
         names = _exchangeable_names(s, part)
         for one, other in combinations(names, 2):
             nodes = [*names[one], *names[other]]
             key = frozenset(map(id, nodes))
-            if key in seen or not _are_alike(s, names[one][0], names[other][0]):
+            if key in tried or not _are_alike(s, names[one][0], names[other][0]):
                 continue
-            seen.add(key)
+            tried.add(key)
             if _commutes(part):
                 continue
             replacements = [s.put(n, other if n.id == one else one) for n in nodes]
             yield replacements, *_shown(s, replacements)
-            if len(seen) >= _MOST:
+            if len(tried) >= _MOST:
                 return
 
 

@@ -46,17 +46,32 @@ def _read_twins() -> dict[str, list[str]]:
 TWINS = _read_twins()
 #: Comparisons that are tried in place of each one.
 _COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
-    ast.Lt: (ast.LtE, ast.Gt, ast.GtE), ast.LtE: (ast.Lt, ast.GtE, ast.Gt), ast.Gt: (ast.GtE, ast.Lt, ast.LtE),
-    ast.GtE: (ast.Gt, ast.LtE, ast.Lt), ast.Eq: (ast.NotEq, ast.GtE, ast.LtE), ast.NotEq: (ast.Eq,),
-    ast.In: (ast.NotIn,), ast.NotIn: (ast.In,), ast.Is: (ast.IsNot,), ast.IsNot: (ast.Is,),
-}  # fmt: skip
+    ast.Lt: (ast.LtE, ast.Gt, ast.GtE),
+    ast.LtE: (ast.Lt, ast.GtE, ast.Gt),
+    ast.Gt: (ast.GtE, ast.Lt, ast.LtE),
+    ast.GtE: (ast.Gt, ast.LtE, ast.Lt),
+    ast.Eq: (ast.NotEq, ast.GtE, ast.LtE),
+    ast.NotEq: (ast.Eq,),
+    ast.In: (ast.NotIn,),
+    ast.NotIn: (ast.In,),
+    ast.Is: (ast.IsNot,),
+    ast.IsNot: (ast.Is,),
+}
 #: Operators that are tried in place of each one.
 OPERATORS: dict[type[ast.operator], tuple[type[ast.operator], ...]] = {
-    ast.Add: (ast.Sub, ast.Mult), ast.Sub: (ast.Add,), ast.Mult: (ast.Div, ast.Add, ast.Pow, ast.MatMult),
-    ast.Div: (ast.Mult, ast.FloorDiv, ast.Sub), ast.FloorDiv: (ast.Mod, ast.Div), ast.Mod: (ast.FloorDiv,),
-    ast.BitAnd: (ast.BitOr,), ast.BitOr: (ast.BitAnd,), ast.Pow: (ast.Mult,), ast.LShift: (ast.RShift,),
-    ast.RShift: (ast.LShift,), ast.MatMult: (ast.Mult,),
-}  # fmt: skip
+    ast.Add: (ast.Sub, ast.Mult),
+    ast.Sub: (ast.Add,),
+    ast.Mult: (ast.Div, ast.Add, ast.Pow, ast.MatMult),
+    ast.Div: (ast.Mult, ast.FloorDiv, ast.Sub),
+    ast.FloorDiv: (ast.Mod, ast.Div),
+    ast.Mod: (ast.FloorDiv,),
+    ast.BitAnd: (ast.BitOr,),
+    ast.BitOr: (ast.BitAnd,),
+    ast.Pow: (ast.Mult,),
+    ast.LShift: (ast.RShift,),
+    ast.RShift: (ast.LShift,),
+    ast.MatMult: (ast.Mult,),
+}
 #: Operators whose operands are exchanged without effect.
 _COMMUTES = (ast.Add, ast.Mult, ast.BitAnd, ast.BitOr)
 #: The factor between exponents to the bases 2 and e.
@@ -91,8 +106,11 @@ def change_comparison(p: Place) -> Changes:
 
 #: The same comparisons with and without equality.
 _STRICTNESS: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
-}  # fmt: skip
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+}
 
 
 def move_both_ends(p: Place) -> Changes:
@@ -296,9 +314,16 @@ def change_slice(p: Place) -> Changes:
         less = ast.UnaryOp(ast.USub(), one)
         reverse = ast.UnaryOp(ast.USub(), one) if step is None else None
         for bounds in (
-            (None, b, step), (a, None, step), (b, a, step), (a, b, None), (a, less, step), (one, b, step),
-            (None, a, step), (b, None, step), (a, b, reverse),
-        ):  # fmt: skip
+            (None, b, step),
+            (a, None, step),
+            (b, a, step),
+            (a, b, None),
+            (a, less, step),
+            (one, b, step),
+            (None, a, step),
+            (b, None, step),
+            (a, b, reverse),
+        ):
             yield _with_subscript(p.node, k, ast.Slice(*bounds))
 
 
@@ -380,9 +405,25 @@ def change_constant(p: Place) -> Changes:
             yield "None"
     elif isinstance(value, float) and value and math.isfinite(value):
         for number in (
-            -value, 1 / value, 0.0, 1.0, value * value, value / 2, value * 2, value * 10, value / 10, value - 1,
-            value + 1, _LN2, 1 / _LN2, abs(value) ** 0.5, value * _LN2, value / _LN2, 2.0, 0.5,
-        ):  # fmt: skip
+            -value,
+            1 / value,
+            0.0,
+            1.0,
+            value * value,
+            value / 2,
+            value * 2,
+            value * 10,
+            value / 10,
+            value - 1,
+            value + 1,
+            _LN2,
+            1 / _LN2,
+            abs(value) ** 0.5,
+            value * _LN2,
+            value / _LN2,
+            2.0,
+            0.5,
+        ):
             yield repr(number)
 
 

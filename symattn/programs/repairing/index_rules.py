@@ -139,13 +139,13 @@ def change_range(p: Place) -> Changes:
     node = p.node
     if _word_of(node) != "range" or node.keywords:
         return
-    call, given = node.func, list(node.args)
+    call, arguments = node.func, list(node.args)
     begins = ["1", *p.whole_names, *(f"{name} + 1" for name in p.whole_names)]
-    if len(given) == 1:
-        yield from (ast.Call(call, [_parsed(begin), given[0]], []) for begin in begins)
-    if len(given) == 2:
-        yield ast.Call(call, given[1:], [])
-        yield from (ast.Call(call, [*given, _parsed(name)], []) for name in p.whole_names)
+    if len(arguments) == 1:
+        yield from (ast.Call(call, [_parsed(begin), arguments[0]], []) for begin in begins)
+    if len(arguments) == 2:
+        yield ast.Call(call, arguments[1:], [])
+        yield from (ast.Call(call, [*arguments, _parsed(name)], []) for name in p.whole_names)
     # Within another call it has its order from there.
     if not isinstance(p.parent, ast.Call):
         yield f"reversed({p.plain_text})"

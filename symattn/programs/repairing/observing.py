@@ -183,7 +183,9 @@ def observe(sources: Sources, run: Callable[[Function], object]) -> Observed:
             result.kinds[node.number] = kind_of(value)  # type: ignore[attr-defined]
         # A copy, since edits need the numbered tree as the user wrote it.
         tree = deepcopy(source.tree)
-        tree.body = _with_scopes([_Recording().visit(s) for s in tree.body], source.tree.body)
+        tree.body = _with_scopes(
+            [_RecordingOfExpressions().visit(s) for s in tree.body], source.tree.body
+        )
         codes[key] = source.compile_tree(ast.fix_missing_locations(tree))
     run(sources.rebuild(codes, {_SEEN: result.see, _SCOPE: result.see_scope}))
     return result
@@ -198,7 +200,7 @@ def _with_scopes(body: list[Any], originals: list[ast.stmt]) -> list[Any]:
     return result
 
 
-class _Recording(ast.NodeTransformer):
+class _RecordingOfExpressions(ast.NodeTransformer):
     """Put each expression into a call that records it, and a record of names before each statement."""
 
     def generic_visit(self, node: ast.AST) -> ast.AST:

@@ -152,9 +152,16 @@ def _session_of(session: Session, edited: Runner, most_tokens: int = 0) -> Sessi
         most = min(fewest, promised.max_tokens or fewest)
         promised, fewer = replace(promised, max_tokens=most), _FEWER_OF_KERNELS
     return _SessionOfEdit(
-        edited, session.subject, session.precision, promised, session.seed + _OTHER_SEED,
-        -(-session.examples // fewer), session.budget, session.progress, stops_at_fault=True,
-    )  # fmt: skip
+        edited,
+        session.subject,
+        session.precision,
+        promised,
+        session.seed + _OTHER_SEED,
+        -(-session.examples // fewer),
+        session.budget,
+        session.progress,
+        stops_at_fault=True,
+    )
 
 
 def _searched_anew(session: Session, again: Session, is_slow: bool) -> EditAnswer:

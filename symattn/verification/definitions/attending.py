@@ -98,13 +98,17 @@ def of_attention(
     """
     usual: dict[str, Any] = {
         "others": Later(lambda: known_mistakes(wrong)),
-        "inputs": inputs(spec, layout), "shapes": sizes(spec, layout), "settings": settings(spec),
+        "inputs": inputs(spec, layout),
+        "shapes": sizes(spec, layout),
+        "settings": settings(spec),
         "kept": frozenset("hg") if spec.heads > 1 else frozenset(),
         "admits": lambda inputs, sizes: not has_places(spec) or sizes["n_q"] <= sizes["n_k"],
         "open": partial(open_rows, spec),
-        "closing": closing, "whole": ("q", "k"), "distant": partial(distant, spec),
+        "closing": closing,
+        "whole": ("q", "k"),
+        "distant": partial(distant, spec),
         "inner": inner(spec, layout, wrong, attended),
-    }  # fmt: skip
+    }
     return Definition(**usual | more)
 
 

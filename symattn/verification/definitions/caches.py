@@ -322,12 +322,27 @@ def _is_visible_after_cache(i: Array, j: Array, length: int, new: int) -> Array:
 
 
 def _attend_with_cache(
-    spec: Cached, q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, length: Any = None, *,
-    keywise: bool = False, mask: Mask = _is_visible_after_cache, start: Callable[[int], int] = lambda length: length,
-    at: Callable[[int], int] = lambda length: length, new_first: bool = False, forget: bool = False,
-    lost: bool = False, again: bool = False, unread: bool = False, of: str = "qkv", variant: Variant = RIGHT,
+    spec: Cached,
+    q: Any,
+    k: Any,
+    v: Any,
+    k_cache: Any,
+    v_cache: Any,
+    length: Any = None,
+    *,
+    keywise: bool = False,
+    mask: Mask = _is_visible_after_cache,
+    start: Callable[[int], int] = lambda length: length,
+    at: Callable[[int], int] = lambda length: length,
+    new_first: bool = False,
+    forget: bool = False,
+    lost: bool = False,
+    again: bool = False,
+    unread: bool = False,
+    of: str = "qkv",
+    variant: Variant = RIGHT,
     attends: bool = True,
-) -> tuple[Any, ...]:  # fmt: skip
+) -> tuple[Any, ...]:
     """Return the output and both caches: tokens rotated from position ``start``, written at slot ``at``.
 
     ``mask`` says which keys are seen. ``lost``: caches are returned as given; ``again``: keys of the cache are rotated

@@ -56,10 +56,19 @@ _SIZES = (
 )
 #: For mistakes with a size, or a condition on sizes: around multiples of 16, 32, 64 and at them.
 _MORE = (
-    Sizes(2, 128, 2, 1), Sizes(3, 65, 2, 1), Sizes(2, 64, 2, 1), Sizes(2, 48, 2, 1), Sizes(2, 32, 2, 2),
-    Sizes(3, 258, 2, 1), Sizes(2, 3, 128, 2), Sizes(2, 4, 64, 2),
-    Sizes(3, 2, 33, 2), Sizes(4, 7, 72, 2), Sizes(1, 6, 16, 3), Sizes(16, 16, 4, 4),
-)  # fmt: skip
+    Sizes(2, 128, 2, 1),
+    Sizes(3, 65, 2, 1),
+    Sizes(2, 64, 2, 1),
+    Sizes(2, 48, 2, 1),
+    Sizes(2, 32, 2, 2),
+    Sizes(3, 258, 2, 1),
+    Sizes(2, 3, 128, 2),
+    Sizes(2, 4, 64, 2),
+    Sizes(3, 2, 33, 2),
+    Sizes(4, 7, 72, 2),
+    Sizes(1, 6, 16, 3),
+    Sizes(16, 16, 4, 4),
+)
 #: Sizes that no other input has: unequal and odd lengths, and several tiles of 64 and 128 with a width above 64.
 _HELD_OUT = (
     Sizes(60, 61, 5, 3),

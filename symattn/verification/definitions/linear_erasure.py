@@ -57,9 +57,11 @@ def read_erasing_inputs(spec: LinearAttention, given: Mapping[str, Any]) -> dict
     ``bare p`` has its own length."""
     result = {
         name: repeat_heads(a, spec.values_per_key)
-        if spec.values_per_key > 1 and is_of_keys(spec, name) else a
-        for name, a in given.items() if name in ERASING_INPUTS[spec.erase]
-    }  # fmt: skip
+        if spec.values_per_key > 1 and is_of_keys(spec, name)
+        else a
+        for name, a in given.items()
+        if name in ERASING_INPUTS[spec.erase]
+    }
     if spec.erase == "vector":
         result["bare p"] = result["p"]
         # The norm of keys and queries is one of p too, as in public kernels.

@@ -137,8 +137,11 @@ def yield_linear_mistakes(spec: LinearAttention) -> Iterator[Mistake]:
         for noun, above, below in (
             (("values", wrong, form), ("weights", form, wrong)) if spec.normalised else ()
         ):
-            yield Mistake(step, f"{cause}, in the sum of the {noun} alone",
-                          partial(apply_normalised_form, spec, above, below=below))  # fmt: skip
+            yield Mistake(
+                step,
+                f"{cause}, in the sum of the {noun} alone",
+                partial(apply_normalised_form, spec, above, below=below),
+            )
     if spec.normalised:
         yield from _yield_normaliser_mistakes(spec, form)
     else:

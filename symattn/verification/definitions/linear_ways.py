@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 
 
 FEATURES: dict[str, Callable[[Array], Array]] = {
-    "identity": identity, "elu": linear.elu_plus_one, "relu": linear.relu, "exp": powers,
-}  # fmt: skip
+    "identity": identity,
+    "elu": linear.elu_plus_one,
+    "relu": linear.relu,
+    "exp": powers,
+}
 
 
 class LinearInputs(NamedTuple):

@@ -166,8 +166,12 @@ def _yield_norm_mistakes(spec: Norm, layer: bool) -> Iterator[Mistake]:
         yield mistake(words, cancelling, exact=False)
 
 
-_AXES = {(-2,): "the tokens", (-1, -2): "tokens and columns together", (-1, -2, -3): "the whole batch",
-         (0,): "the first axis"}  # fmt: skip
+_AXES = {
+    (-2,): "the tokens",
+    (-1, -2): "tokens and columns together",
+    (-1, -2, -3): "the whole batch",
+    (0,): "the first axis",
+}
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------

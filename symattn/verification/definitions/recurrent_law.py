@@ -290,9 +290,14 @@ class _OfHeads(NamedTuple):
 
 
 def _read_heads_of_erasure(
-    spec: LinearAttention, values: Mapping[str, Array], k: Array, v: Array, betas: Array | None,
-    key_errors: Array | None, precision: Precision,
-) -> _OfHeads:  # fmt: skip
+    spec: LinearAttention,
+    values: Mapping[str, Array],
+    k: Array,
+    v: Array,
+    betas: Array | None,
+    key_errors: Array | None,
+    precision: Precision,
+) -> _OfHeads:
     """Return what each head erases and writes if not β k and β v, from keys and values of all heads."""
     if spec.erase is None:
         return _OfHeads()

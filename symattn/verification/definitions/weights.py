@@ -34,8 +34,22 @@ from symattn.verification.input_source import Array, Random
 from symattn.verification.rules.softmaxes import along
 
 _STEPS = frozenset({*SCORES, "weights"}) - {"positioned"}
-_LENGTHS = ((2, 3), (3, 5), (4, 4), (1, 1), (5, 2), (2, 8), (3, 17), (17, 16), (2, 33), (1, 64), (3, 65), (2, 130),
-            (1, 257), (1, 1025))  # fmt: skip
+_LENGTHS = (
+    (2, 3),
+    (3, 5),
+    (4, 4),
+    (1, 1),
+    (5, 2),
+    (2, 8),
+    (3, 17),
+    (17, 16),
+    (2, 33),
+    (1, 64),
+    (3, 65),
+    (2, 130),
+    (1, 257),
+    (1, 1025),
+)
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class AttentionSearch(Search):
     @property
     @abstractmethod
     def floats_decide(self) -> bool:
-        """Whether bounds by which balls judge a dim mistake are rough, so that what it leaves of the error decides."""
+        """Return whether balls judge a dim mistake by rough bounds, so that what it leaves of the error decides."""
 
     @abstractmethod
     def of_attention(self, mistakes: Iterable[Mistake]) -> Iterator[Mistake]:

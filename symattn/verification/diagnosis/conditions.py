@@ -28,9 +28,14 @@ _PAIRS = (("n_q", "n_k"), ("d_v", "d_k"))
 _APART = (("n_q", "d_k"), ("n_k", "d_k"))  # unrelated sizes, which code compares only by mistake
 _LENGTHS = ("n_k", "n_q", "d_k", "d_v")
 _RELATIONS: Mapping[str, Callable[[int, int], bool]] = {
-    "≠": ne, "=": eq, "<": lt, ">": gt, "≥": ge,
-    "is a multiple of": lambda n, t: n % t == 0, "is not a multiple of": lambda n, t: n % t != 0,
-}  # fmt: skip
+    "≠": ne,
+    "=": eq,
+    "<": lt,
+    ">": gt,
+    "≥": ge,
+    "is a multiple of": lambda n, t: n % t == 0,
+    "is not a multiple of": lambda n, t: n % t != 0,
+}
 Test = Callable[[dict[str, int]], bool]
 Answer = Callable[[CaseResult], bool | None]
 Made = Callable[[int], bool | None]  # whether a mistake is made at a size

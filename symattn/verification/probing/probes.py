@@ -386,5 +386,9 @@ def shifted(rng: np.random.Generator) -> Entries:
 
 
 FAMILIES: dict[str, Callable[[np.random.Generator], Entries]] = {
-    "normal": normal, "large": large, "integer": integers, "sparse": sparse, "shifted": shifted,
-}  # fmt: skip
+    "normal": normal,
+    "large": large,
+    "integer": integers,
+    "sparse": sparse,
+    "shifted": shifted,
+}

@@ -155,9 +155,10 @@ def _yield_mask_joining_mistakes(spec: Attention) -> Iterator[Mistake]:
 _JOINS: dict[str, Callable[[list[Any]], Any]] = {
     "or: a key is seen that one of them allows": np.logical_or.reduce,
     "exclusive or: a key is seen that one of two masks allows and the other forbids": np.logical_xor.reduce,
-    "exclusive or of what they forbid: a key is seen that two masks both forbid":
-        lambda found: ~np.logical_xor.reduce([~a for a in found]),
-}  # fmt: skip
+    "exclusive or of what they forbid: a key is seen that two masks both forbid": lambda found: (
+        ~np.logical_xor.reduce([~a for a in found])
+    ),
+}
 _ALONE = Attention()
 
 

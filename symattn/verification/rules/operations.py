@@ -94,8 +94,13 @@ def _yield_other_operations(
     name, operands, options, _ = operation
     if name in _BINARY:
         yield from (of_other(name=other) for other in _BINARY if other != name)
-        yield from ((partial(recording.write, other, operands[::-1], {}), partial(_run_with_reversed_operands, other))
-                    for other in ("subtract", "divide"))  # fmt: skip
+        yield from (
+            (
+                partial(recording.write, other, operands[::-1], {}),
+                partial(_run_with_reversed_operands, other),
+            )
+            for other in ("subtract", "divide")
+        )
     for other in _REDUCTIONS if name in _REDUCTIONS else (name,):
         for axis in _AXES if name in (*_REDUCTIONS, "cumulative_sum") else ():
             # One change at a time: another reduction, or another axis.

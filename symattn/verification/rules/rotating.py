@@ -50,9 +50,16 @@ OTHER_PAIRS = {
 
 
 def tables_of(
-    spec: Rotary, positions: Any, x: Any, frequencies: Any = None, times: float = 1, *,
-    other: Stretch | None = None, magnified: bool = True, rows: Sequence[int] | None = None,
-) -> Tables:  # fmt: skip
+    spec: Rotary,
+    positions: Any,
+    x: Any,
+    frequencies: Any = None,
+    times: float = 1,
+    *,
+    other: Stretch | None = None,
+    magnified: bool = True,
+    rows: Sequence[int] | None = None,
+) -> Tables:
     """Return cosines and sines for vectors like x, by the definition's frequencies or others, times a factor.
 
     ``other`` computes frequencies that replace the scaled ones; without ``magnified``, the tables' factor is left out.

@@ -246,10 +246,12 @@ Exponents = list[Any]
 #: Whole exponents in place of t = 1, 2, …, h, numbers of heads in place of h, and numbers in place of 8.
 _STARTS = {"t": 1, "(t − 1)": 0, "(t + 1)": 2}
 _COUNTS: dict[str, Callable[[int], int]] = {
-    "h)": lambda h: h, "(h + 1))": lambda h: h + 1, "(h − 1))": lambda h: max(h - 1, 1),
+    "h)": lambda h: h,
+    "(h + 1))": lambda h: h + 1,
+    "(h − 1))": lambda h: max(h - 1, 1),
     "m), m the next power of two of heads": lambda h: 1 << (h - 1).bit_length(),
     "m), m the power of two below the number of heads": lambda h: 1 << (h.bit_length() - 1),
-}  # fmt: skip
+}
 
 
 def _other_slopes(h: int) -> Iterator[tuple[str, Exponents]]:

@@ -149,13 +149,27 @@ def _weights_of_highest_scores(first: bool, at: At) -> Any:
 
 
 _LOGITS: Table = (
-    ("sink", "the sink's logit is scaled as scores are", _with_logit(lambda at: at.of("scaled", at.z))),
-    ("sink", "the sink's logit is capped as scores are", _with_logit(lambda at: at.of("capped", at.z))),
-    ("sink", "the sink's logit is divided by the scale",
-     _with_logit(lambda at: at.z / at.of("scaled", at.z * 0 + 1))),
-    ("sink", "the sink's logit is taken in the other base: 2^z for e^z, or e^z for 2^z",
-     lambda at: at.e / (at.sum(at.e) + at.power(at.z * _factor_to_other_base(at) - at.m))),
-)  # fmt: skip
+    (
+        "sink",
+        "the sink's logit is scaled as scores are",
+        _with_logit(lambda at: at.of("scaled", at.z)),
+    ),
+    (
+        "sink",
+        "the sink's logit is capped as scores are",
+        _with_logit(lambda at: at.of("capped", at.z)),
+    ),
+    (
+        "sink",
+        "the sink's logit is divided by the scale",
+        _with_logit(lambda at: at.z / at.of("scaled", at.z * 0 + 1)),
+    ),
+    (
+        "sink",
+        "the sink's logit is taken in the other base: 2^z for e^z, or e^z for 2^z",
+        lambda at: at.e / (at.sum(at.e) + at.power(at.z * _factor_to_other_base(at) - at.m)),
+    ),
+)
 
 
 def _yield_key_count_mistakes(normaliser: softmax.Normaliser) -> Iterator[tuple[str, str, Wrong]]:
@@ -334,13 +348,28 @@ _OVER: Table = (
 )
 _PLAIN: Table = (
     ("exp", "uses 1 + s instead of e^s", _normalise_other_exponentials(lambda at, s: 1 + s)),
-    ("exp", "uses 1 + s + s²/2 instead of e^s", _normalise_other_exponentials(lambda at, s: 1 + s + s * s / 2)),
-    ("normalize", "1 is added to the sum of e^(s − max s), after the maximum is subtracted",
-     lambda at: at.e / (at.total + 1)),
+    (
+        "exp",
+        "uses 1 + s + s²/2 instead of e^s",
+        _normalise_other_exponentials(lambda at, s: 1 + s + s * s / 2),
+    ),
+    (
+        "normalize",
+        "1 is added to the sum of e^(s − max s), after the maximum is subtracted",
+        lambda at: at.e / (at.total + 1),
+    ),
     ("normalize", "the sum is divided by twice", lambda at: at.e / at.total / at.total),
-    ("normalize", "the first key is left out of the sum", lambda at: at.e / (at.total - at.e[..., :1])),
-    ("normalize", "the last key is left out of the sum", lambda at: at.e / (at.total - at.e[..., -1:])),
-)  # fmt: skip
+    (
+        "normalize",
+        "the first key is left out of the sum",
+        lambda at: at.e / (at.total - at.e[..., :1]),
+    ),
+    (
+        "normalize",
+        "the last key is left out of the sum",
+        lambda at: at.e / (at.total - at.e[..., -1:]),
+    ),
+)
 
 
 # Exponents of the tiny numbers that code uses in place of a sum of 0.
@@ -389,13 +418,22 @@ _OF_SINKS: Table = (
     ),
 )
 _OF_LOGITS: Table = (
-    ("sink", "the sink's logit is added to the sum without its exponential",
-     lambda at: at.e / (at.sum(at.e) + at.z)),
-    ("sink", "the sink's logit itself is added to the sum of e^s, not its exponential",
-     _make_unshifted_sink_softmax(lambda at: at.z * at.power(-at.top))),
-    ("sink", "the sink's logit is added to every score",
-     lambda at: softmax.softmax(at.first + at.z, fully_masked="zeros", base=at.spec.base)),
-)  # fmt: skip
+    (
+        "sink",
+        "the sink's logit is added to the sum without its exponential",
+        lambda at: at.e / (at.sum(at.e) + at.z),
+    ),
+    (
+        "sink",
+        "the sink's logit itself is added to the sum of e^s, not its exponential",
+        _make_unshifted_sink_softmax(lambda at: at.z * at.power(-at.top)),
+    ),
+    (
+        "sink",
+        "the sink's logit is added to every score",
+        lambda at: softmax.softmax(at.first + at.z, fully_masked="zeros", base=at.spec.base),
+    ),
+)
 
 
 # -- keys that are lost, repeated or added -----------------------------------------------------------------------------

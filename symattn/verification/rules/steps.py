@@ -133,13 +133,27 @@ def _moved_cap(spec: Attention) -> Iterator[Mistake]:
     """Yield mistakes with the cap before an earlier step, or after a later one."""
     late: Wrong = lambda at: at.finite(partial(_softcap_scores, at=at), at.right())  # noqa: E731
     places: tuple[tuple[Any, str, str, Wrong], ...] = (
-        (spec.scale != 1, "scaled", "before the scale", lambda at: at.right(_softcap_scores(at.first, at))),
+        (
+            spec.scale != 1,
+            "scaled",
+            "before the scale",
+            lambda at: at.right(_softcap_scores(at.first, at)),
+        ),
         (spec.bias, "biased", "after the bias", late),
-        (isinstance(spec.position, Alibi | Buckets), "positioned", "after the positions' biases", late),
+        (
+            isinstance(spec.position, Alibi | Buckets),
+            "positioned",
+            "after the positions' biases",
+            late,
+        ),
         (spec.mask == "additive", "masked", "after the mask that is added", late),
-        (spec.masks_anything, "masked", "after the mask: forbidden scores become −c, which leaves them a weight",
-         _all_capped),
-    )  # fmt: skip
+        (
+            spec.masks_anything,
+            "masked",
+            "after the mask: forbidden scores become −c, which leaves them a weight",
+            _all_capped,
+        ),
+    )
     for there, name, where, wrong in places:
         if there:
             yield in_steps("softcap", f"the cap comes {where}", capped=left_out, **{name: wrong})
@@ -185,8 +199,12 @@ _TERMS: dict[str, tuple[str, str, dict[int, str]]] = {
 def _yield_score_term_mistakes(spec: Attention) -> Iterator[Mistake]:
     """Yield mistakes in a step that adds D to scores: it adds n D, D is scaled, or is added to the weights."""
     linear = isinstance(spec.position, Alibi)
-    there = {"biased": spec.bias, "linear": linear, "buckets": isinstance(spec.position, Buckets),
-             "masked": spec.mask == "additive"}  # fmt: skip
+    there = {
+        "biased": spec.bias,
+        "linear": linear,
+        "buckets": isinstance(spec.position, Buckets),
+        "masked": spec.mask == "additive",
+    }
     for term, (blamed, noun, times_) in _TERMS.items():
         if there[term]:
             name, many = (

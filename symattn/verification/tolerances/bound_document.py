@@ -262,8 +262,16 @@ def _of_sharp(sharp: Sharp | None) -> Record:
     if sharp is None:
         return {}
     mean = sharp.mean()
-    return {"sharp": {"alpha": sharp.alpha, "value": sharp.largest, "median": sharp.median, "inputs": sharp.words,
-                      "mean": mean if isfinite(mean) else None, "hypothesis": _HYPOTHESIS}}  # fmt: skip
+    return {
+        "sharp": {
+            "alpha": sharp.alpha,
+            "value": sharp.largest,
+            "median": sharp.median,
+            "inputs": sharp.words,
+            "mean": mean if isfinite(mean) else None,
+            "hypothesis": _HYPOTHESIS,
+        }
+    }
 
 
 def _for_inputs(inputs: ForInputs, sharp: Sharp | None) -> Iterator[md.Block]:
@@ -333,9 +341,13 @@ def _tabulate_common_tolerances(
 
 def _format_weighed_tolerance(w: weighing.Weighed) -> tuple[md.Text, ...]:
     return (
-        (w.tolerance.name,), (f"{w.tolerance.rtol:g}",), (f"{w.tolerance.atol:g}",), (w.family,),
-        (f"{len(w.accepted)} of {w.tried}",), (f"{w.needed:.2g}" if w.needed < inf else "NaN",),
-    )  # fmt: skip
+        (w.tolerance.name,),
+        (f"{w.tolerance.rtol:g}",),
+        (f"{w.tolerance.atol:g}",),
+        (w.family,),
+        (f"{len(w.accepted)} of {w.tried}",),
+        (f"{w.needed:.2g}" if w.needed < inf else "NaN",),
+    )
 
 
 def table(bound: Sequence[Beforehand], command: str) -> md.Document:
@@ -354,9 +366,17 @@ def table(bound: Sequence[Beforehand], command: str) -> md.Document:
         md.Table(columns, rows),
         md.Result("Tolerances", formula(), tuple(sorted(grades, key=str)), ("atol, with rtol=0",)),
     )
-    entries = [{"n": a.sizes.n_k, "dk": a.sizes.d_k, "dtype": a.precision.name, "contract": a.precision.contract,
-                "value": a.value if isfinite(a.value) else None, "parts": _list_bound_part_records(a.bound.parts)}
-               for a in bound]  # fmt: skip
+    entries = [
+        {
+            "n": a.sizes.n_k,
+            "dk": a.sizes.d_k,
+            "dtype": a.precision.name,
+            "contract": a.precision.contract,
+            "value": a.value if isfinite(a.value) else None,
+            "parts": _list_bound_part_records(a.bound.parts),
+        }
+        for a in bound
+    ]
     return md.Document(
         "bound", "bound", ("Largest rounding error of correct attention",), blocks, command=command,
         record={"formula": tex(formula()[0]), "bounds": entries},
@@ -371,6 +391,10 @@ def _format_bound_comparison_row(a: Beforehand) -> tuple[md.Text, ...]:
         else "it says nothing"
     )
     return (
-        (str(a.sizes.n_k),), (str(a.sizes.d_k),), (a.precision.name,), (a.precision.contract,),
-        (digits(a.value),), (most,),
-    )  # fmt: skip
+        (str(a.sizes.n_k),),
+        (str(a.sizes.d_k),),
+        (a.precision.name,),
+        (a.precision.contract,),
+        (digits(a.value),),
+        (most,),
+    )
