@@ -10,7 +10,7 @@ import pytest
 
 from symattn import Attention, InputError, Precision
 from symattn.arrays.formats import Format
-from symattn.bounds.sharp import elements, means
+from symattn.bounds.sharp import elements, means, rows_in_float64
 from symattn.bounds.sharp.elements import Accused
 from symattn.bounds.sharp.limits import Stores, factor
 from symattn.bounds.sharp.rows_in_float64 import block, every_head
@@ -50,8 +50,8 @@ def test_right_kernels_pass(f: Format, inputs: Any) -> None:
 
 @pytest.mark.parametrize("f", [BF16, FP16], ids=lambda f: f.name)
 def test_a_twentieth_of_the_tolerance_is_too_little(f: Format, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = elements.QueryBlock.tolerance
-    monkeypatch.setattr(elements.QueryBlock, "tolerance", lambda *given: whole(*given) / 20)
+    whole = rows_in_float64.QueryBlock.tolerance
+    monkeypatch.setattr(rows_in_float64.QueryBlock, "tolerance", lambda *given: whole(*given) / 20)
     monkeypatch.setattr(elements, "GUARD", np.inf)
     q, k, v = made(f, normal, SHAPE)
     assert "beyond rounding to nearest" in words(eager(q, k, v, f), q, k, v, CAUSAL, precision=f.name)

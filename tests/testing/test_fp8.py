@@ -11,7 +11,7 @@ import pytest
 from symattn import Attention, InputError, Precision
 from symattn.arrays.formats import Format
 from symattn.bounds.contracts import Contract, replay
-from symattn.bounds.sharp import elements, means
+from symattn.bounds.sharp import elements, means, rows_in_float64
 from symattn.testing import AttentionFault, assert_close_to_exact
 from tests.testing.fp8_kernels import BF16, E4M3, E5M2, KERNELS, Array, Kernel, Quantised, on_matrix_units, quantised
 from tests.testing.half_kernels import INPUTS, normal
@@ -230,9 +230,9 @@ def test_right_kernels_pass_on_inputs_of_many_kinds(f: Format, inputs: Any) -> N
 @pytest.mark.parametrize("part", ["elements", "means"])
 def test_a_twentieth_of_the_limits_is_too_little(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     three = made()
-    whole = elements.QueryBlock.tolerance if part == "elements" else means.factor
+    whole = rows_in_float64.QueryBlock.tolerance if part == "elements" else means.factor
     less: Any = lambda *given: whole(*given) / 20  # noqa: E731
-    monkeypatch.setattr(*((elements.QueryBlock, "tolerance") if part == "elements" else (means, "factor")), less)
+    monkeypatch.setattr(*((rows_in_float64.QueryBlock, "tolerance") if part == "elements" else (means, "factor")), less)
     monkeypatch.setattr(elements, "GUARD", np.inf)
     monkeypatch.setattr(means, "GUARD", np.inf)
     if part == "elements":

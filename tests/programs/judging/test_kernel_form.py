@@ -298,6 +298,9 @@ def test_workloads_say_scales_and_sizes_of_computed_axes(tmp_path: Path) -> None
     path.write_text("\n".join(map(json.dumps, lines)))
     workloads = read_workloads(path, kernel)
     assert [sizes["twice"] for sizes in workloads.sizes] == [6, 8]
+    assert kernel.plausible(workloads.numbers) == ()  # no attention has an array "more"
+    del content["inputs"]["more"]  # type: ignore[attr-defined]
+    kernel = read_definition(written(tmp_path, content))
     assert kernel.plausible(workloads.numbers)[0] == Attention(heads=HEADS, kv_heads=KV_HEADS, lse=True, scale=0.5)
     usual = kernel.plausible({"sm_scale": 0.35355})
     assert usual[0].scale == Attention().scale  # 1/√8, as workloads round it

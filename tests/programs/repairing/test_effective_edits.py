@@ -47,7 +47,7 @@ def test_edits_that_change_no_value_or_raise_are_dropped(tmp_path: Path) -> None
 def test_edits_that_change_an_expression_alike_are_counted(tmp_path: Path) -> None:
     _, left = _effective(tmp_path)
     alike = {e.new: e.alike for e in left if e.line == 7 and e.old == "n"}
-    assert alike["n + 1"] == 0
+    assert alike["(n + 1)"] == 0
     assert alike["unequal"] == 1
 
 
