@@ -571,9 +571,9 @@ class _EditsOfFunction:
         self._known: set[tuple[Any, ...]] = set()
         self._result: list[Edit] = []
         self._places: list[Place] = []  # of expressions, in the order of their text
-        # of tier 1: rule, old and new text
-        self._same: dict[tuple[str, str, str], list[Replacement]] = {}
-        # of likely rules: rule, old and new text without names; for each old text its replacement
+        # of tier 1: rule, old and new text; the replacements, each with the new text as its place needs it
+        self._same: dict[tuple[str, str, str], list[tuple[Replacement, str]]] = {}
+        # of likely rules: rule, old and new text without names; for each old text the same of its first place
         self._alike: dict[tuple[str, str, str], dict[str, tuple[Replacement, str]]] = {}
 
     def enumerate(
@@ -654,19 +654,21 @@ class _EditsOfFunction:
     ) -> tuple[Replacement, str, str]:
         """Return the replacement of an expression, with the old and new text for a reader."""
         tree = ast.parse(new, mode="eval").body if isinstance(new, str) else new
-        text, source = ast.unparse(tree), self._function.source
+        source = self._function.source
         old = source.text(place.node)
-        replacement = narrowed(
-            source.span(place.node, _bracket_if_needed(tree, text, place.node, place)), old
-        )
+        text = _bracket_if_needed(tree, ast.unparse(tree), place.node, place)
+        replacement = narrowed(source.span(place.node, text), old)
         return replacement, *shown_change(old, text)
 
     def _change_everywhere(self) -> None:
         """Add each change of tier 1 at all places where the same text stands, if there are several."""
-        for (_, old, new), replacements in self._same.items():
+        for (_, old, _), places in self._same.items():
+            replacements = [replacement for replacement, _ in places]
             if len(replacements) > 1 and not overlapping(replacements):
                 change = EVERYWHERE, EVERYWHERE_TIER, self._function.place, tuple(replacements)
                 times = len(replacements)
+                # Brackets that one of the places needs are right at all of them.
+                new = max((text for _, text in places), key=len)
                 self._result.append(Edit(*change, shorten(old), shorten(new), times=times))
 
     def _change_in_parallel(self) -> None:
@@ -707,11 +709,11 @@ class _EditsOfFunction:
         new = _bracket_if_needed(tree, text, node, place)
         replacement = narrowed(self._function.source.span(node, new), old)
         if rule.tier == 1:
-            self._same.setdefault((rule.name, old, text), []).append(replacement)
+            self._same.setdefault((rule.name, old, text), []).append((replacement, new))
         # A bare name or constant is like every other one, so parallel places say nothing.
         if rule.likely and not isinstance(node, ast.Name | ast.Constant):
             key = (rule.name, *_without_names(old, text))
-            self._alike.setdefault(key, {}).setdefault(old, (replacement, text))
+            self._alike.setdefault(key, {}).setdefault(old, (replacement, new))
         at = getattr(node, "number", -1)
         idle = self._function.idle
         reads = bool(idle) and any(isinstance(n, ast.Name) and n.id in idle for n in ast.walk(tree))

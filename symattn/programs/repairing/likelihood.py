@@ -49,7 +49,8 @@ def size_of(edit: Edit) -> float:
 @lru_cache(maxsize=1 << 14)
 def _size_of_change(old_text: str, new_text: str) -> float:
     old = _TOKENS.findall(old_text)
-    new = _TOKENS.findall(_without_outer_brackets(new_text))
+    # Several places are parted by semicolons.
+    new = _TOKENS.findall("; ".join(map(_without_outer_brackets, new_text.split("; "))))
     steps = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
     changed = sum(n - m for tag, _, _, m, n in steps if tag in ("replace", "insert"))
     # A name in place of a longer expression removes the rest of it.

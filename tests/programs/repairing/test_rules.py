@@ -256,6 +256,17 @@ def test_an_edit_shows_the_brackets_that_its_place_needs(tmp_path: Path) -> None
     assert "(n + 1)" in {edit.new for edit in edits if edit.old == "n"}
 
 
+def _new_texts(edits: list[Edit], rule: str, old: str) -> set[str]:
+    return {edit.new for edit in edits if (edit.rule, edit.old) == (rule, old)}
+
+
+def test_edits_of_several_places_show_the_brackets_that_one_of_them_needs(tmp_path: Path) -> None:
+    _, edits = _edits_of(_function(tmp_path, "wrong", "z = x * n / 2\n    w = y * n / 2\n    return z + w"), (2, 3))
+    assert "(n + 1)" in _new_texts(edits, EVERYWHERE, "n")
+    assert "(x + n); (y + n)" in _new_texts(edits, f"{PARALLEL}: operator", "x * n; y * n")
+    assert "w; (y * n + z)" in _new_texts(edits, moves.NAME, "z + w; y * n")
+
+
 def test_a_single_number_is_a_factor_of_a_product_of_matrices_once(tmp_path: Path) -> None:
     _, edits = _edits_of(_function(tmp_path, "wrong", "return x @ y.T + half"), (2,))
     texts = {edit.new for edit in edits if edit.new.endswith("* half")}
