@@ -46,8 +46,7 @@ def exchange_names(s: BlockStatement) -> Changes:
             tried.add(key)
             if _commutes(part):
                 continue
-            replacements = [s.put(n, other if n.id == one else one) for n in nodes]
-            yield replacements, *_shown(s, replacements)
+            yield _exchanged(s, [(n, other if n.id == one else one) for n in nodes])
             if len(tried) >= _MOST:
                 return
 
@@ -93,9 +92,8 @@ def exchange_expressions(s: BlockStatement) -> Changes:
     # The parts of longer expressions come before these.
     pairs.sort(key=lambda pair: sum(len(ast.unparse(node)) for node in pair))
     for one, other in pairs[:_MOST]:
-        changes = [(one, other), (other, one)]
-        replacements = [s.put(at, _bracketed(s, at, new)) for at, new in changes]
-        yield replacements, *_shown(s, replacements)
+        pair = (one, other), (other, one)
+        yield _exchanged(s, [(at, _bracketed(s, at, new)) for at, new in pair])
 
 
 def _exchangeable_expressions(s: BlockStatement) -> list[Any]:
@@ -126,18 +124,21 @@ def _bracketed(s: BlockStatement, at: ast.expr, new: ast.expr) -> str:
     return f"({text})" if precedence(new) < precedence(at) else text
 
 
-def _shown(s: BlockStatement, replacements: Sequence[Replacement]) -> tuple[str, str]:
-    """Return the old and new text of a statement for a reader."""
-    old = s.text(s.node)
-    new = old
-    begin = s.put(s.node, "")
+def _exchanged(
+    s: BlockStatement, changes: Sequence[tuple[ast.expr, str]]
+) -> tuple[Sequence[Replacement], str, str]:
+    """Return the replacements of expressions by texts, and the old and new text of the statement for a reader."""
+    replacements = [s.put(node, new) for node, new in changes]
+    old = new = s.text(s.node)
     if "\n" in old:
-        # Of several lines the parts alone are shown, the old ones being the new ones in reverse.
-        texts = [r.new for r in sorted(replacements)]
-        return "; ".join(reversed(texts)), "; ".join(texts)
+        # Of several lines the parts alone are shown, in the order of the text.
+        in_order = sorted(changes, key=lambda change: s.put(*change))
+        olds, news = [s.text(node) for node, _ in in_order], [text for _, text in in_order]
+        return replacements, "; ".join(olds), "; ".join(news)
+    begin = s.put(s.node, "").column
     for r in sorted(replacements, reverse=True):
-        new = new[: r.column - begin.column] + r.new + new[r.end_column - begin.column :]
-    return shown_change(old, new)
+        new = new[: r.column - begin] + r.new + new[r.end_column - begin :]
+    return replacements, *shown_change(old, new)
 
 
 BLOCK_RULES: tuple[BlockRule, ...] = (

@@ -267,6 +267,13 @@ def test_edits_of_several_places_show_the_brackets_that_one_of_them_needs(tmp_pa
     assert "w; (y * n + z)" in _new_texts(edits, moves.NAME, "z + w; y * n")
 
 
+def test_an_exchange_in_several_lines_shows_what_stands_there(tmp_path: Path) -> None:
+    body = "return (x * n\n            + y * half + n * x)"
+    _, edits = _edits_of(_function(tmp_path, "wrong", body), (2, 3))
+    assert "y; x; y" in _new_texts(edits, "exchanged", "x; y; x")
+    assert "(n * x); y" in _new_texts(edits, "exchanged", "y; n * x")
+
+
 def test_a_single_number_is_a_factor_of_a_product_of_matrices_once(tmp_path: Path) -> None:
     _, edits = _edits_of(_function(tmp_path, "wrong", "return x @ y.T + half"), (2,))
     texts = {edit.new for edit in edits if edit.new.endswith("* half")}
