@@ -25,8 +25,8 @@ _FUNCTIONS = ("exp", "sqrt")
 
 def insert_factor_of_elsewhere(p: Place) -> Changes:
     """A factor or a divisor that stands in another product of the function."""
-    if _is_whole_product(p):
-        for text in _operands_elsewhere(p, _PRODUCTS):
+    for text, kind in _operands_elsewhere(p, _PRODUCTS):
+        if _is_whole_product(p, kind):
             yield f"{p.text} * {text}"
             yield f"{p.text} / {text}"
 
@@ -34,18 +34,18 @@ def insert_factor_of_elsewhere(p: Place) -> Changes:
 def insert_term_of_elsewhere(p: Place) -> Changes:
     """A term that stands in another sum of the function."""
     if _is_whole_sum(p):
-        for text in _operands_elsewhere(p, _SUMS):
+        for text, _ in _operands_elsewhere(p, _SUMS):
             yield f"{p.text} + {text}"
             yield f"{p.text} - {text}"
 
 
 def insert_function_of_item(p: Place) -> Changes:
     """The exponential or the root of an item, such as of the last one of an array, as a factor or a divisor."""
-    if not _is_whole_product(p) or p.xp is None:
+    if p.xp is None:
         return
     for text, (kind, names) in p.function.expressions.items():
         is_item = text.endswith("]") and kind.is_real and kind.broadcasts_to(p.kind)
-        if is_item and names <= _known(p):
+        if is_item and names <= _known(p) and _is_whole_product(p, kind):
             for function in _FUNCTIONS:
                 yield f"{p.text} * {p.xp}.{function}({text})"
                 yield f"{p.text} / {p.xp}.{function}({text})"
@@ -53,11 +53,12 @@ def insert_function_of_item(p: Place) -> Changes:
 
 def insert_column(p: Place) -> Changes:
     """An array with one axis fewer, or its exponential, as a column: a factor or a divisor of each row."""
-    if not _is_whole_product(p) or p.xp is None or len(p.kind.shape) < 2:
+    if p.xp is None or len(p.kind.shape) < 2:
         return
     for name, kind in p.names("floats").items():
         # A column of one row is broadcast as it is.
-        if kind.shape == p.kind.shape[:-1] and kind.shape[-1] > 1:
+        is_column = kind.shape == p.kind.shape[:-1] and kind.shape[-1] > 1
+        if is_column and _is_whole_product(p, kind):
             for text in (name, f"{p.xp}.exp({name})"):
                 yield f"{p.text} * {text}[..., None]"
                 yield f"{p.text} / {text}[..., None]"
@@ -106,9 +107,10 @@ def _known(p: Place) -> set[str]:
     return p.scope.keys() | p.function.free_names
 
 
-def _is_whole_product(p: Place) -> bool:
-    """Return whether a factor at a place is not the same as one of what is around it."""
-    around = comes_out_as_factor(p.node, p.parent, p.field)
+def _is_whole_product(p: Place, factor: Kind) -> bool:
+    """Return whether a factor of this kind at a place is not the same as one of what is around it."""
+    # An array stays where it is: as a factor of ``v`` it is none of ``p @ v``.
+    around = not factor.is_array and comes_out_as_factor(p.node, p.parent, p.field)
     return _is_array_to_change(p) and not p.in_product and not around
 
 
@@ -122,9 +124,14 @@ def _is_array_to_change(p: Place) -> bool:
     return p.kind.is_real and not isinstance(p.node, ast.Constant) and not p.is_called
 
 
-def _operands_elsewhere(p: Place, operators: tuple[type[ast.operator], ...]) -> list[str]:
-    """Return the operands of other operations that may be one here; names and constants have rules of their own."""
-    texts: dict[str, None] = {}
+def _operands_elsewhere(
+    p: Place, operators: tuple[type[ast.operator], ...]
+) -> list[tuple[str, Kind]]:
+    """Return the operands of other operations that may be one here, each with its kind.
+
+    Names and constants have rules of their own.
+    """
+    texts: dict[str, Kind] = {}
     for node in ast.walk(p.function.source.tree):
         if not isinstance(node, ast.BinOp) or not isinstance(node.op, operators):
             continue
@@ -136,8 +143,8 @@ def _operands_elsewhere(p: Place, operators: tuple[type[ast.operator], ...]) -> 
             text = ast.unparse(operand)
             names = {n.id for n in ast.walk(operand) if isinstance(n, ast.Name)}
             if len(text) <= _LONGEST and names <= _known(p) and operand is not p.node:
-                texts[f"({text})"] = None
-    return list(texts)[:_MOST]
+                texts.setdefault(f"({text})", kind)
+    return list(texts.items())[:_MOST]
 
 
 #: For rules that look at the kind of an expression, not at its form.

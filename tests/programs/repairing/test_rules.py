@@ -183,6 +183,7 @@ BODIES = [
     ("term", 3, "z = y - x * 2\n    return (x + 1) * z", "return (x + 1) * (y - x * 2 + x * 2)"),
     ("factor", 3, "z = x[:, -1] * 2\n    return y + x[0, 1]", "return (y + x[0, 1]) * np.exp(x[0, 1])"),
     ("factor", 3, "z = x.sum(1)\n    return y + 1", "return (y + 1) * np.exp(x.sum(1))[:, None]"),
+    ("factor", 3, "z = x.sum(1)\n    return x.T @ y", "return x.T @ (y * x.sum(1)[:, None])"),
 ]  # fmt: skip
 
 
