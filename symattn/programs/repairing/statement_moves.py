@@ -33,7 +33,7 @@ def move_past_others(s: BlockStatement) -> Changes:
         # Beyond a statement that is indifferent the order is the same as before it.
         if isinstance(at, ast.Return) or not _conflict(s, s.node, at):
             continue
-        yield from _moved(s, at, is_above, s.indent(s.node), "up" if is_above else "down")
+        yield from _moved(s, at, is_above, s.node, "up" if is_above else "down")
 
 
 def move_over_edge(s: BlockStatement) -> Changes:
@@ -41,33 +41,34 @@ def move_over_edge(s: BlockStatement) -> Changes:
     if not _is_movable(s.node):
         return
     if isinstance(s.owner, _BLOCKS):
-        outer = s.indent(s.owner)
         # The first one goes before the block, and the last one after it, by another rule.
         if s.index > 0:
-            yield from _moved(s, s.owner, True, outer, "before the block")
+            yield from _moved(s, s.owner, True, s.owner, "before the block")
         if s.next is not None and not getattr(s.owner, "orelse", None):
-            yield from _moved(s, s.owner, False, outer, "after the block")
+            yield from _moved(s, s.owner, False, s.owner, "after the block")
     for number, block in enumerate(s.body):
         is_near = abs(number - s.index) <= _FURTHEST
         if not isinstance(block, _BLOCKS) or not is_near or number == s.index:
             continue
         first, last = block.body[0], block.body[-1]
-        inner = s.indent(first)
-        yield from _moved(s, first, True, inner, "in the block, first")
+        yield from _moved(s, first, True, first, "in the block, first")
         # The statement right behind a block goes to its end by another rule.
         if number != s.index - 1 and not isinstance(last, ast.Return | ast.Continue | ast.Break):
-            yield from _moved(s, last, False, inner, "in the block, last")
+            yield from _moved(s, last, False, first, "in the block, last")
 
 
 def _is_movable(node: ast.stmt) -> bool:
     return isinstance(node, _SIMPLE)
 
 
-def _moved(s: BlockStatement, at: Any, is_above: bool, indent: str, where: str) -> Changes:
-    """Yield the change that puts a statement above or below another one; none where lines are shared."""
+def _moved(s: BlockStatement, at: Any, is_above: bool, beside: Any, where: str) -> Changes:
+    """Yield the change that puts a statement above or below another one; none where lines are shared.
+
+    It gets the indentation of the statement ``beside`` it.
+    """
     try:
         lines, removed = s.whole_lines(s.node)
-        old = s.indent(s.node)
+        old, indent = s.indent(s.node), s.indent(beside)
         s.indent(at)
     except ValueError:
         return

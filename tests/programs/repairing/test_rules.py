@@ -184,6 +184,8 @@ BODIES = [
     ("factor", 3, "z = x[:, -1] * 2\n    return y + x[0, 1]", "return (y + x[0, 1]) * np.exp(x[0, 1])"),
     ("factor", 3, "z = x.sum(1)\n    return y + 1", "return (y + 1) * np.exp(x.sum(1))[:, None]"),
     ("factor", 3, "z = x.sum(1)\n    return x.T @ y", "return x.T @ (y * x.sum(1)[:, None])"),
+    ("moved", 2, "z = x + 1\n    if n > 9: y = 2 * y\n    for i in range(3):\n        z = z * y\n    return z",
+     "return (x + 1) * y"),
 ]  # fmt: skip
 
 
