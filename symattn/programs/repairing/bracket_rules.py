@@ -42,7 +42,9 @@ def move_bracket(s: BlockStatement) -> Changes:
 
 def put_in_or_take_away_pair(s: BlockStatement) -> Changes:
     """The statement with another pair of brackets around operands, or without one that groups them."""
-    known = {tree for _, tree in _readings(s, _texts_with_moved_bracket)}
+    # Of a long statement the other rule tries some alone.
+    moved = islice(_readings(s, _texts_with_moved_bracket), _MOST)
+    known = {tree for _, tree in moved}
     yield from _statements_in_other_brackets(s, _texts_with_or_without_pair, known)
 
 

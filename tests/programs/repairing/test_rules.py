@@ -30,6 +30,8 @@ M = X > 0
 IDS = np.arange(4)
 
 HALVES = "z = x.astype('e')\n"
+# of more brackets than are moved
+LONG = "-(x+1)+-(y+2)+-(x+3)+-(y+4)+-(x+5)+-(y+6)+-(x+7)+-(y+8)+-(x+9)+-(y+10)+-(x+11)"
 # rule, tier, the wrong body, the right one; the function is f(x, y, m, n, ids, given)
 BODIES = [
     ("comparison", 1, "return np.where(ids > n, 0, x)", "return np.where(ids >= n, 0, x)"),
@@ -186,6 +188,7 @@ BODIES = [
     ("factor", 3, "z = x.sum(1)\n    return x.T @ y", "return x.T @ (y * x.sum(1)[:, None])"),
     ("moved", 2, "z = x + 1\n    if n > 9: y = 2 * y\n    for i in range(3):\n        z = z * y\n    return z",
      "return (x + 1) * y"),
+    ("brackets", 2, f"return {LONG}", f"return {LONG.replace('(y+6)', 'y+6')}"),
 ]  # fmt: skip
 
 
