@@ -49,8 +49,7 @@ def size_of(edit: Edit) -> float:
 @lru_cache(maxsize=1 << 14)
 def _size_of_change(old_text: str, new_text: str) -> float:
     old = _TOKENS.findall(old_text)
-    # Several places are parted by semicolons.
-    new = _TOKENS.findall("; ".join(map(_without_outer_brackets, new_text.split("; "))))
+    new = _TOKENS.findall(_without_needed_brackets(new_text))
     steps = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
     changed = sum(n - m for tag, _, _, m, n in steps if tag in ("replace", "insert"))
     # A name in place of a longer expression removes the rest of it.
@@ -58,6 +57,11 @@ def _size_of_change(old_text: str, new_text: str) -> float:
     added = [word for tag, _, _, n, m in steps if tag in ("replace", "insert") for word in new[n:m]]
     numbers = sum(word[0].isdigit() and word not in _USUAL_NUMBERS for word in added)
     return float(changed + _REMOVED * removed + _ARBITRARY * numbers)
+
+
+def _without_needed_brackets(text: str) -> str:
+    """Return the new text of an edit without the brackets that its places need, which semicolons part."""
+    return "; ".join(map(_without_outer_brackets, text.split("; ")))
 
 
 def _without_outer_brackets(text: str) -> str:
@@ -123,7 +127,8 @@ def in_turn(edits: Sequence[Edit]) -> list[Edit]:
 
 def signs_of(edit: Edit) -> tuple[str, ...]:
     """Return the operators that an edit removes, and those that it adds, sorted; of a function its names as well."""
-    old, new = (Counter(_TOKENS.findall(text)) for text in (edit.old, edit.new))
+    texts = edit.old, _without_needed_brackets(edit.new)
+    old, new = (Counter(_TOKENS.findall(text)) for text in texts)
     is_shown = edit.rule == "function"
     removed, added = old - new, new - old
     return tuple(sorted(x for x in (*removed, "→", *added) if is_shown or not x[0].isalnum()))

@@ -8,7 +8,7 @@ import numpy as np
 
 from symattn.programs.repairing.edits import Edit, enumerate_edits
 from symattn.programs.repairing.effective_edits import effective_edits
-from symattn.programs.repairing.likelihood import by_likelihood
+from symattn.programs.repairing.likelihood import by_likelihood, signs_of
 from symattn.programs.repairing.observing import observe
 from symattn.programs.repairing.source import Sources
 from symattn.verification.repair import Replacement
@@ -84,3 +84,10 @@ def test_many_sums_do_not_come_before_a_mask() -> None:
     sums = [edit(k, "a + b", "a - b") for k in range(1, 9)]
     order = by_likelihood([*sums, edit(9, "m | n", "m & n")], {0})
     assert order[1].new == "m & n"
+
+
+def test_brackets_that_a_place_needs_make_no_other_kind_of_change() -> None:
+    def edit(new: str) -> Edit:
+        return Edit("operator", 1, 0, (Replacement(1, 0, 1, 5, new),), "a * b", new)
+
+    assert signs_of(edit("(a + b)")) == signs_of(edit("a + b"))
