@@ -259,11 +259,14 @@ class DefinitionSearch(AttentionSearch):
         def accepted(outputs: Sequence[np.ndarray]) -> bool:
             return screening.leaves_little(self, self.telling, self._with_right_outputs(outputs))
 
-        for way in subject.recorded or subject.ways:
+        for number, way in enumerate(subject.recorded or subject.ways):
+            form = subject.describe_other_form(number)
             result = self.select_likely(
                 Mistake(
                     operations.step_to_blame(new.step, step),
-                    *self._for_wrong_outputs(words, partial(recording.run_replaced, way, new)),
+                    *self._for_wrong_outputs(
+                        f"{words}{form}", partial(recording.run_replaced, way, new)
+                    ),
                 )
                 for words, new in operations.replacements(way, inputs, accepted)
             )

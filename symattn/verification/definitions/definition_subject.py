@@ -145,6 +145,7 @@ class Definition:
     output_run the runs of an attention with the first output, and its bound; None if it is no attention's
     counted   how keys are counted, if weights can be read off
     recorded  ways in which single operations are replaced, if not ``ways``
+    forms     words for the ``ways`` that have none of their own
     other_forms  the bound on forms in which code may compute it besides ``ways``
     described the specification that this was made from, if it is known
     costs     how many runs of attention one call counts as, such as several for a forward and a backward pass
@@ -194,6 +195,7 @@ class Definition:
     output_run: OutputRun | None = None
     counted: CountedKeys | None = None
     recorded: tuple[Compute, ...] = ()
+    forms: tuple[str, ...] = ()
     other_forms: OtherForms | None = None
     described: Any = None
     costs: int = 1
@@ -218,6 +220,21 @@ class Definition:
     def source(self) -> InputSource:
         """The maker of its inputs."""
         return self.make_source(self)
+
+    def describe_other_form(self, number: int) -> str:
+        """Return in words in which form an operation is replaced; empty for the first way, which documents show.
+
+        Another form has arrays that code may not have, such as log 2: “uses log(√2) instead of log(2)” is then true of
+        the form, and not of a line of the code.
+        """
+        if not number:
+            return ""
+        way = (self.recorded or self.ways)[number]
+        of_ways = () if self.recorded else self.forms
+        form = (
+            way.words if isinstance(way, DefinitionForm) else "".join(of_ways[number : number + 1])
+        )
+        return f", in the form {form}" if form else ", in another form of the definition"
 
     # -- letters -------------------------------------------------------------------------------------------------------
     def shape(self, name: str, sizes: Mapping[str, int]) -> tuple[int, ...]:

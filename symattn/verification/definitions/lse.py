@@ -63,6 +63,7 @@ def subject(
         step="lse",
         outputs=("output", "lse"),
         ways=tuple(map(laid, ways(spec))),
+        forms=_FORMS,
         mistakes=tuple(
             Mistake("lse", cause, laid(partial(_output_with_wrong_lse, spec, wrong)))
             for cause, wrong in _yield_wrong_log_sums(spec)
@@ -98,6 +99,15 @@ def ways(spec: Attention) -> tuple[Compute, ...]:
     if spec.sink is not None:
         return spec, *streamed
     return spec, *streamed, partial(_in_base_two, spec), partial(_merge_key_halves, spec)
+
+
+#: The ways in words, in their order.
+_FORMS = (
+    "of all keys at once",
+    "of running sums",
+    "of powers of two",
+    "of two parts that are merged",
+)
 
 
 def _log_sums_at_once(spec: Attention, **keywords: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Replace one operation of a definition: drop an operand, take another array, the opposite operation, another axis.
+"""Replace one operation of a definition: drop it or an operand, take another array, its opposite, or another axis.
 
 A replacement is tried on a record of the definition's operations; the few that give a function's numbers then run the
 definition's own code.
@@ -71,7 +71,8 @@ _ADDED: dict[str, Function] = {
     "{} − {}": lambda y, x: y - x,
     "{} ⊙ (1 − {})": lambda y, x: y * (1 - x),
 }
-_POWERS = (("√{}", "{}²"), ("{}²", "√{}"))  # changes of what a mean is of, and of the mean
+#: Changes of what a sum or mean is of, and of its result, such as √mean(x²).
+_POWERS = (("√{}", "{}²"), ("{}²", "√{}"))
 _BINARY = ("add", "subtract", "multiply", "divide", "maximum")
 _REDUCTIONS, _AXES = ("sum", "mean", "max"), (-1, -2, -3, 0)
 Place = tuple[int, ...]  # of an operand, which may be in a list; () for the result
@@ -123,6 +124,9 @@ def _yield_other_operations(
                     partial(recording.word, changed, True),
                     partial(_replace_result_by_operand, change, place),
                 )
+        # A reduction that is left out has as many axes as its operand only if it would not drop any.
+        if place and name in _REDUCTIONS and len(a.shape) == len(result.shape):
+            yield partial(recording.word, a, True), partial(_leave_reduction_out, place)
         # Only arrays that are computed earlier can take its place.
         before = (
             {}
@@ -160,8 +164,11 @@ def _yield_other_operations(
                 partial(_one_step_earlier, place),
             )
         yield from _in_other_orders(recording, result, place[0]) if len(place) == 1 else ()
-    for inner, outer in _POWERS if name == "mean" else ():
-        words = outer.format(f"mean({inner.format(recording.word(operands[0]))})")
+    # Powers of a maximum are its power.
+    for inner, outer in _POWERS if name in ("sum", "mean") else ():
+        powers = kind(operands[0].value, inner.format(recording.word(operands[0])))
+        reduced = kind(result.value, recording.write(name, [powers], options))
+        words = outer.format(recording.word(reduced))
         yield partial(str, words), partial(_of_power, inner, outer)
 
 
@@ -227,6 +234,11 @@ def _replace_result_by_operand(change: Function, place: Place, at: OperationCall
     """Return an operand, changed, in the shape of all operands."""
     others = [at.value(a) for p, a in _yield_operand_places(at.operation.operands) if p != place]
     return change(at.xp, at.value(_select_operand_at_place(at, place))) + sum(0 * x for x in others)
+
+
+def _leave_reduction_out(place: Place, at: OperationCall) -> Any:
+    """Return the array itself, which is broadcast wherever its sum, mean or maximum was."""
+    return at.value(_select_operand_at_place(at, place))
 
 
 def _run_with_reversed_operands(name: str, at: OperationCall) -> Any:

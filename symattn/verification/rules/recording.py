@@ -228,7 +228,7 @@ class Recording:
         arrays = [a for a in operands if isinstance(a, RecordedArray)]
         # Reshapes and sums of one number change no numbers, and are not written.
         if name in MOVING or (
-            name == "sum" and options.get("axis") == -1 and operands[0].shape[-1] == 1
+            name == "sum" and options.get("axis") == -1 and tuple(operands[0].shape[-1:]) == (1,)
         ):
             return self.word(arrays[-1] if arrays else operands[0], True)
         # Multiplied by 1: written as the array alone.
