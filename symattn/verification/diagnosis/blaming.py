@@ -312,11 +312,11 @@ def other_values(session: Session, wrong: list[CaseResult]) -> tuple[str, str]:
     rng = np.random.default_rng((session.seed, 7))
     for sizes in _SQUARE if session.attention.heads == 1 and session.attention.is_softmax else ():
         result = session.maker.make(sizes, FAMILIES["normal"](rng), rng)
-        n = result["v"].shape[-2] if "v" in result else 0
+        values = result.get("v", np.empty(0))
         # Only square values can become the identity.
-        if result.get("v", np.zeros(0)).shape != (n, n):
+        if values.shape != 2 * values.shape[:1]:
             continue
-        inputs = {**result, "v": np.eye(n)}
+        inputs = {**result, "v": np.eye(len(values))}
         weights = session.subject.source.attended(session, inputs)
         float_inputs = {
             name: a if a.dtype.kind in "biu" else a.astype(np.float64) for name, a in inputs.items()
