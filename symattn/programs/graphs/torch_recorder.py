@@ -4,6 +4,9 @@ The function runs on tensors that stand for its inputs. Each holds zeros, from w
 come: an operator whose result depends on numbers in another way ends the recording, and so does reading them. So
 a graph holds what the function does at these shapes, whatever the numbers are. Operators that write into a tensor, and
 those without a rule, also end it: ``torch.export`` then makes functional ones of them, or says why it cannot.
+
+A function may catch the error that ends its recording, and go on in another way than with numbers. So the recording
+remembers the first one, and any error of torch, which zeros or tensors without memory may have caused.
 """
 
 from __future__ import annotations
@@ -12,7 +15,6 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -66,7 +68,7 @@ def record(function: Function, shapes: Sequence[tuple[int, ...]], dtype: str, la
         inputs = [recording.add_input(x) for x in zeros]
         with (
             warnings.catch_warnings(),
-            _make_attention_mode(torch, recording),
+            _make_function_mode(torch, recording),
             _make_recording_mode(torch, recording),
         ):
             warnings.simplefilter("ignore")  # torch's own
@@ -75,7 +77,7 @@ def record(function: Function, shapes: Sequence[tuple[int, ...]], dtype: str, la
     except NotRecorded:
         raise
     except Exception as error:  # a user's function may raise anything
-        raise NotRecorded(f"{label} cannot be recorded: {one_line(error)}") from error
+        raise recording.refuse_error(error) from error
 
 
 class _Recording:
@@ -88,6 +90,17 @@ class _Recording:
         self._constants: dict[str, Value] = {}
         # The tensor is kept with its name: no other one gets its address.
         self._of_constants: dict[int, tuple[Tensor, str]] = {}
+        self._first_refusal: NotRecorded | None = None
+        self._stand_in_class = _make_stand_in_class(torch, self)
+
+    def refuse(self, reason: str) -> NotRecorded:
+        """Return the error that ends the recording: the first one, as the function may have caught it."""
+        self._first_refusal = self._first_refusal or NotRecorded(f"{self._label} {reason}")
+        return self._first_refusal
+
+    def refuse_error(self, error: Exception) -> NotRecorded:
+        """Return what ends the recording after an error, which may depend on numbers."""
+        return self.refuse(f"cannot be recorded: {one_line(error)}")
 
     def add_input(self, zeros: Tensor) -> Tensor:
         """Return a tensor that stands for an input."""
@@ -100,11 +113,14 @@ class _Recording:
         """Return the result of an operator, as tensors that stand for it, and record the call."""
         name = str(getattr(operator, "overloadpacket", operator))
         if name not in RULES or operator._schema.is_mutable or self._selects(operator, places):
-            raise NotRecorded(f"{self._label} calls {operator}, which is not recorded")
-        result = operator(*_zeros_of(places), **_zeros_of(keywords))
+            raise self.refuse(f"calls {operator}, which is not recorded")
+        try:
+            result = operator(*_zeros_of(places), **_zeros_of(keywords))
+        except Exception as error:
+            raise self.refuse_error(error) from error
         result_types, number = _types_of(result), len(self._nodes)
         if not result_types:
-            raise NotRecorded(f"{self._label} reads what {operator} returns")
+            raise self.refuse(f"reads what {operator} returns")
         operands = tuple(map(self._operand, places))
         named = {k: self._operand(x) for k, x in keywords.items() if k not in PLACED}
         self._nodes.append(GraphNode(name, operands, (f"value_{number}",), named, result_types[:1]))
@@ -126,9 +142,13 @@ class _Recording:
 
     def graph_of(self, output: Value) -> Graph:
         """Return the graph of what the function returned: a tensor, or several."""
+        if self._first_refusal is not None:
+            raise self._first_refusal
+        if COMPILER in sys.modules:
+            raise self.refuse("may have called what torch compiled meanwhile")
         outputs = output if isinstance(output, (tuple, list)) else [output]
         if not all(self._is_own(x) for x in outputs):
-            raise NotRecorded(f"{self._label} returns other things than computed tensors")
+            raise self.refuse("returns other things than computed tensors")
         names = tuple(x.symattn_name for x in outputs)
         inputs, nodes = tuple(self._inputs), _nodes_behind(names, self._nodes)
         return Graph(TORCH, self._label, inputs, (), self._constants, nodes, names)
@@ -141,7 +161,7 @@ class _Recording:
         return self._stand_in(tensor, name)
 
     def _stand_in(self, zeros: Tensor, name: str) -> Tensor:
-        result: Tensor = _make_stand_in_class(self._torch)(zeros)
+        result: Tensor = self._stand_in_class(zeros)
         result.symattn_name, result.symattn_recording = name, self
         return result
 
@@ -167,7 +187,7 @@ class _Recording:
 
     def _name_of_constant(self, tensor: Tensor) -> str:
         if _is_stand_in(tensor):
-            raise NotRecorded(f"{self._label} keeps tensors between calls")
+            raise self.refuse("keeps tensors between calls")
         if id(tensor) not in self._of_constants:
             name = f"constant_{len(self._constants)}"
             self._constants[name] = values_of(tensor)
@@ -185,9 +205,11 @@ def _nodes_behind(outputs: Sequence[str], nodes: Sequence[GraphNode]) -> tuple[G
     return tuple(reversed(used))
 
 
-@cache
-def _make_stand_in_class(torch: Any) -> type:
+def _make_stand_in_class(torch: Any, recording: _Recording) -> type:
     """Return the class of tensors that stand for values: they have a shape, strides and a type, but no memory."""
+
+    def refuse_memory(*_: object, **__: object) -> Value:
+        raise recording.refuse("reads the memory of a tensor, or replaces it")
 
     class StandIn(torch.Tensor):  # type: ignore[misc]
         @staticmethod
@@ -204,17 +226,17 @@ def _make_stand_in_class(torch: Any) -> type:
             return result
 
         __torch_function__ = torch._C._disabled_torch_function_impl
+        # What is set has another graph than the tensor that holds it.
+        data = property(torch.Tensor.data.__get__, refuse_memory)
 
         @classmethod
         def __torch_dispatch__(cls, operator: Any, *_: object, **__: object) -> Value:
-            raise NotRecorded(f"{operator} is called outside of a recording")
+            raise recording.refuse(f"calls {operator} outside of its recording")
 
-        def __dlpack__(self, *_: object, **__: object) -> Value:
-            raise NotRecorded("another library reads a tensor")
-
-        def data_ptr(self) -> int:
-            raise NotRecorded("code reads the memory of a tensor")
-
+    for name in ("numpy", "tolist", "data_ptr", "storage", "untyped_storage", "_typed_storage"):
+        setattr(StandIn, name, refuse_memory)
+    for name in ("__array__", "__dlpack__"):
+        setattr(StandIn, name, refuse_memory)
     return StandIn
 
 
@@ -235,22 +257,28 @@ def _make_recording_mode(torch: Any, recording: _Recording) -> Any:
     return Record()
 
 
-def _make_attention_mode(torch: Any, recording: _Recording) -> Any:
-    """Return a mode in which torch's own attention is one operator, before its code calls others."""
+def _make_function_mode(torch: Any, recording: _Recording) -> Any:
+    """Return a mode in which torch's own attention is one operator, and every error of torch ends the recording."""
     from torch.overrides import TorchFunctionMode
 
     attention = torch.nn.functional.scaled_dot_product_attention
 
-    class Attend(TorchFunctionMode):  # type: ignore[misc]
+    class Follow(TorchFunctionMode):  # type: ignore[misc]
         def __torch_function__(
             self, function: Any, types: object, places: Any = (), keywords: Any = None
         ) -> Value:
-            if function is not attention:
-                return function(*places, **(keywords or {}))
-            by_name = dict(zip(_OF_ATTENTION, places, strict=False)) | (keywords or {})
-            return recording.run_attention(function, {**_USUAL_OF_ATTENTION, **by_name})
+            keywords = keywords or {}
+            try:
+                if function is not attention:
+                    return function(*places, **keywords)
+                by_name = dict(zip(_OF_ATTENTION, places, strict=False)) | keywords
+                return recording.run_attention(function, {**_USUAL_OF_ATTENTION, **by_name})
+            except NotRecorded:
+                raise
+            except Exception as error:
+                raise recording.refuse_error(error) from error
 
-    return Attend()
+    return Follow()
 
 
 def _without_modes() -> AbstractContextManager[None]:

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +85,12 @@ def keeps(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return KEPT[0] @ k.T
 
 
+def replaces_contents(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    result = q * 1
+    result.data = q * 2
+    return result
+
+
 ENDINGS: dict[str, Callable[..., Any]] = {
     "a number": lambda q, k, v: q if q.sum().item() > 0 else k,
     "a condition": lambda q, k, v: q if (q > 0).all() else k,
@@ -103,6 +111,7 @@ ENDINGS: dict[str, Callable[..., Any]] = {
     "a constant": lambda q, k, v: CONSTANT,
     "an error": lambda q, k, v: q @ v,
     "attention with dropout": lambda q, k, v: torch.nn.functional.dropout(q, 0.5),
+    "replaced contents": replaces_contents,
 }
 
 
@@ -110,6 +119,52 @@ ENDINGS: dict[str, Callable[..., Any]] = {
 def test_what_calls_of_operators_do_not_say_ends_a_recording(words: str) -> None:
     with pytest.raises(NotRecorded):
         recorded(ENDINGS[words])
+
+
+def reads_in_a_thread(q: Tensor) -> Tensor:
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(q.tolist).result()
+
+
+#: What a function may try, with another way for the case that it fails.
+TRIED: dict[str, Callable[..., Any]] = {
+    "writing": lambda q: q.mul_(2.0),
+    "an unknown operator": lambda q: q.sort(-1).values,
+    "an array": lambda q: q.numpy(),
+    "memory": lambda q: q.untyped_storage()[0],
+    "an error that zeros cause": lambda q: torch.ops.aten.linalg_inv.default(q.T @ q),
+    "an error that tensors without memory cause": lambda q: torch.tensor([q[0, 0]]),
+    "a thread": reads_in_a_thread,
+}
+
+
+@pytest.mark.parametrize("words", TRIED)
+def test_an_end_that_the_function_catches_ends_the_recording(words: str) -> None:
+    def catches(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        with suppress(Exception):
+            TRIED[words](q)
+        return q @ k.T
+
+    with pytest.raises(NotRecorded):
+        recorded(catches)
+
+
+def test_errors_that_have_nothing_to_do_with_torch_end_no_recording() -> None:
+    def catches(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        with suppress(ImportError):
+            import a_library_that_is_not_there  # noqa: F401
+        return q @ k.T
+
+    assert recorded(catches).nodes[-1].operator == "aten.mm"
+
+
+def test_what_is_compiled_within_the_function_ends_the_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compiles(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        monkeypatch.setitem(sys.modules, COMPILER, sys)
+        return q
+
+    with pytest.raises(NotRecorded, match="compiled"):
+        recorded(compiles)
 
 
 def test_a_tensor_of_an_earlier_recording_ends_a_later_one() -> None:
