@@ -146,6 +146,8 @@ class _Recording:
             raise self._first_refusal
         if COMPILER in sys.modules:
             raise self.refuse("may have called what torch compiled meanwhile")
+        if not all(self._is_unchanged(*known) for known in self._of_constants.values()):
+            raise self.refuse("changes tensors that it has read")
         outputs = output if isinstance(output, (tuple, list)) else [output]
         if not all(self._is_own(x) for x in outputs):
             raise self.refuse("returns other things than computed tensors")
@@ -168,6 +170,10 @@ class _Recording:
     def _is_own(self, x: object) -> bool:
         return getattr(x, "symattn_recording", None) is self
 
+    def _is_unchanged(self, tensor: Tensor, name: str) -> bool:
+        """Return whether a constant has its numbers still: NumPy may write into the memory of a tensor."""
+        return np.array_equal(values_of(tensor), self._constants[name], equal_nan=True)
+
     def _selects(self, operator: Any, places: Sequence[Value]) -> bool:
         """Return whether the shape of a result depends on numbers, as where a mask of booleans is an index."""
         dynamic = self._torch.Tag.dynamic_output_shape in operator.tags
@@ -188,11 +194,14 @@ class _Recording:
     def _name_of_constant(self, tensor: Tensor) -> str:
         if _is_stand_in(tensor):
             raise self.refuse("keeps tensors between calls")
-        if id(tensor) not in self._of_constants:
-            name = f"constant_{len(self._constants)}"
-            self._constants[name] = values_of(tensor)
-            self._of_constants[id(tensor)] = tensor, name
-        return self._of_constants[id(tensor)][1]
+        known = self._of_constants.get(id(tensor))
+        if known is None:
+            known = tensor, f"constant_{len(self._constants)}"
+            self._constants[known[1]] = values_of(tensor)
+            self._of_constants[id(tensor)] = known
+        elif not self._is_unchanged(*known):
+            raise self.refuse("changes tensors that it has read")
+        return known[1]
 
 
 def _nodes_behind(outputs: Sequence[str], nodes: Sequence[GraphNode]) -> tuple[GraphNode, ...]:
@@ -320,8 +329,8 @@ def operand_of(x: Value) -> Value:
 
 
 def values_of(tensor: Tensor) -> np.ndarray:
-    """Return the numbers of a tensor: floats of any format as float64, whole numbers as int64."""
+    """Return a copy of the numbers of a tensor: floats of any format as float64, whole numbers as int64."""
     if tensor.is_floating_point():
-        return np.asarray(tensor.detach().cpu().double().numpy())
-    values = np.asarray(tensor.cpu().numpy())
+        return np.array(tensor.detach().cpu().double().numpy())
+    values = np.array(tensor.cpu().numpy())
     return as_int64(values) if values.dtype.kind in "iu" else values

@@ -167,6 +167,40 @@ def test_what_is_compiled_within_the_function_ends_the_recording(monkeypatch: py
         recorded(compiles)
 
 
+BUFFER = np.ones(2, np.float32)
+
+
+def writes_between_uses(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    shared = torch.from_numpy(BUFFER[:1])
+    BUFFER[0] = 0.5
+    scores = q @ k.T * shared
+    BUFFER[0] = 2.0
+    return scores * shared
+
+
+def writes_behind_a_view(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    BUFFER[0] = 0.5
+    part = torch.from_numpy(BUFFER)[:1]
+    BUFFER[0] = 2.0
+    return q * part
+
+
+def writes_into_a_mask(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    seen = np.tri(2, 5) > 0
+    scores = torch.where(torch.from_numpy(seen), q @ k.T, -100.0)
+    seen[:] = True
+    return scores
+
+
+WRITERS = [writes_between_uses, writes_behind_a_view, writes_into_a_mask]
+
+
+@pytest.mark.parametrize("function", WRITERS)
+def test_numpys_writing_into_a_constant_ends_a_recording(function: Callable[..., Any]) -> None:
+    with pytest.raises(NotRecorded, match="changes tensors"):
+        recorded(function)
+
+
 def test_a_tensor_of_an_earlier_recording_ends_a_later_one() -> None:
     KEPT.clear()
     recorded(keeps)
