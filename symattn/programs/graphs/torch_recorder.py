@@ -130,7 +130,9 @@ class _Recording:
         return items if isinstance(result, list) else tuple(items)
 
     def run_attention(self, function: Function, arguments: Mapping[str, Value]) -> Value:
-        """Return the result of torch's own attention, which is recorded as one operator."""
+        """Return the result of torch's own attention, which is recorded as one operator, without its derivative."""
+        if self._needs_derivative(arguments):
+            raise self.refuse("derives torch's own attention")
         # On zeros it is a call of torch's alone.
         with _without_modes():
             result = function(**_zeros_of(dict(arguments)))
@@ -169,6 +171,10 @@ class _Recording:
 
     def _is_own(self, x: object) -> bool:
         return getattr(x, "symattn_recording", None) is self
+
+    def _needs_derivative(self, arguments: Mapping[str, Value]) -> bool:
+        needed = any(getattr(x, "requires_grad", False) for x in arguments.values())
+        return needed and self._torch.is_grad_enabled()
 
     def _is_unchanged(self, tensor: Tensor, name: str) -> bool:
         """Return whether a constant has its numbers still: NumPy may write into the memory of a tensor."""

@@ -74,6 +74,21 @@ def test_torchs_own_attention_is_one_operator(causal: bool) -> None:
     assert node.attributes == {"scale": 0.5}
 
 
+@pytest.mark.parametrize("derives", [False, True])
+def test_a_derivative_of_torchs_own_attention_ends_a_recording(derives: bool) -> None:
+    def with_gradient(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        x = q.detach().requires_grad_()
+        with torch.set_grad_enabled(derives):
+            attended = torch.nn.functional.scaled_dot_product_attention(x, k, k)
+        return torch.autograd.grad((x + attended).sum(), x)[0] if derives else attended
+
+    if not derives:
+        assert recorded(with_gradient).nodes[-1].operator == "aten.scaled_dot_product_attention"
+        return
+    with pytest.raises(NotRecorded, match="derives"):
+        recorded(with_gradient)
+
+
 def test_operators_within_a_function_of_torch_are_recorded() -> None:
     graph = recorded(lambda q, k, v: 1 - torch.nn.functional.layer_norm(q, (4,)))
     operators = [node.operator for node in graph.nodes]
