@@ -15,7 +15,16 @@ import numpy as np
 from symattn.arrays.planes import Planes
 from symattn.arrays.residues.primes import NoRoot
 from symattn.document.errors import InputError, SymattnError
-from symattn.programs.graphs.values import Context, Joined, Rule, Value, is_plain, lighter, settled
+from symattn.programs.graphs.values import (
+    NOT_READ,
+    Context,
+    Joined,
+    Rule,
+    Value,
+    is_plain,
+    lighter,
+    settled,
+)
 from symattn.programs.names import Function
 from symattn.programs.refusing import one_line
 
@@ -258,7 +267,8 @@ def run(graph: Graph, inputs: Mapping[str, Value], like: object) -> tuple[Value,
         several = tuple(_settle_node_value(node, x, outcome) for x, outcome in typed)
         results = zip(node.outputs, several, strict=False)
         values.update((name, x) for name, x in results if name)
-    return tuple(values[name] for name in graph.outputs)
+    outputs = [values[name] for name in graph.outputs]
+    return tuple(None if x is NOT_READ else x for x in outputs)
 
 
 def _choose_bits_operator(graph: Graph, node: GraphNode) -> GraphNode:
@@ -271,10 +281,10 @@ def _choose_bits_operator(graph: Graph, node: GraphNode) -> GraphNode:
 def _compute_node_value(
     dialect: Dialect, context: Context, node: GraphNode, values: Mapping[str, object]
 ) -> Value:
-    operands = [_resolve_references(x, values) for x in node.operands]
-    if node.operator not in dialect.apart:
-        operands = [x.whole(context) if isinstance(x, Joined) else x for x in operands]
     try:
+        operands = [_resolve_references(x, values) for x in node.operands]
+        if node.operator not in dialect.apart:
+            operands = [x.whole(context) if isinstance(x, Joined) else x for x in operands]
         return dialect.rules[node.operator](
             context,
             *operands,
@@ -347,7 +357,10 @@ def _settle_node_value(node: GraphNode, x: Value, message: str) -> Value:
 
 def _resolve_references(x: object, values: Mapping[str, Value]) -> Value:
     if isinstance(x, Ref):
-        return values[x.name]
+        value = values[x.name]
+        if value is NOT_READ:
+            raise InputError("a result that another operator returns beside its first is not read")
+        return value
     if isinstance(x, (list, tuple)):
         return [_resolve_references(part, values) for part in x]
     return x

@@ -18,6 +18,7 @@ from symattn.programs.graphs import graph_operators as op
 from symattn.programs.graphs import indexing, linear_systems
 from symattn.programs.graphs.running import Dialect
 from symattn.programs.graphs.values import (
+    NOT_READ,
     Context,
     Rule,
     Value,
@@ -145,7 +146,7 @@ def _make_torch_extreme_rule(name: str, reduced: str) -> Rule:
             return op.reduce(reduced)(c, x, None, False)
         if isinstance(other, int):
             # Along an axis it also returns indices, which are not read.
-            return op.reduce(reduced)(c, x, other, keep), None
+            return op.reduce(reduced)(c, x, other, keep), NOT_READ
         return op.binary(name)(c, x, other)
 
     return run
@@ -285,7 +286,11 @@ RULES: Mapping[str, Rule] = {
         lambda c, x, dim, dtype=None: c.xp.log(_softmax_of_torch(c, x, dim, dtype)),
     ),
     "aten.layer_norm": _layer_norm,
-    "aten.native_layer_norm": lambda c, *arguments: (_layer_norm(c, *arguments), None, None),
+    "aten.native_layer_norm": lambda c, *arguments: (
+        _layer_norm(c, *arguments),
+        NOT_READ,
+        NOT_READ,
+    ),
     "aten.linalg_vector_norm": _vector_norm,
     "aten.nan_to_num": _finite_numbers,
     "aten.pad": _pad_torch_array,
@@ -328,12 +333,12 @@ RULES: Mapping[str, Rule] = {
     "aten.linalg_solve": linear_systems.solve,
     "aten._linalg_solve_ex": lambda c, a, b, *_, left=True, **__: (
         linear_systems.solve(c, a, b, left=left),
-        None,
-        None,
-        None,
+        NOT_READ,
+        NOT_READ,
+        NOT_READ,
     ),
     **dict.fromkeys(("aten.linalg_inv", "aten.inverse"), linear_systems.invert),
-    "aten.linalg_inv_ex": lambda c, a, *_, **__: (linear_systems.invert(c, a), None),
+    "aten.linalg_inv_ex": lambda c, a, *_, **__: (linear_systems.invert(c, a), NOT_READ),
     "with_effects": _pass_token_of_check,
     "aten.bitwise_not.bits": bits(np.bitwise_not),
     "aten.bitwise_and.bits": bits(np.bitwise_and),

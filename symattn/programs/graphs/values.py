@@ -38,6 +38,14 @@ _LEAST.add(float(ml_dtypes.finfo(ml_dtypes.bfloat16).min))
 _FORBIDS = -1e9  # numbers up to this one are written for −∞
 
 
+class NotRead:
+    """A result of an operator that its rule leaves out: no node can take it."""
+
+
+#: None would mean an operand that is missing, such as a limit or an index.
+NOT_READ = NotRead()
+
+
 class Context:
     """The kind of array on which a graph is run: ``kind`` is None for NumPy's floats."""
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, kind
+from symattn import Attention, InputError, kind
 from symattn.programs.child import Child
 from symattn.programs.graphs import running
 from symattn.programs.graphs.running import Graph
@@ -62,6 +62,21 @@ def test_several_results_are_items_and_unused_nodes_are_left_out() -> None:
     operators = [node.operator for node in graph.nodes]
     assert operators == ["aten.split", "getitem", "aten.max", "getitem"]
     assert len(graph.outputs) == 2
+
+
+#: Functions that take what the rules of torch's operators leave out.
+TAKERS: dict[str, Callable[..., Any]] = {
+    "indices": lambda q, k, v: q[:, k.max(0).indices],
+    "a limit": lambda q, k, v: torch.clamp(q, min=torch.native_layer_norm(q, (4,), None, None, 1e-5)[1]),
+}
+
+
+@pytest.mark.parametrize("words", TAKERS)
+def test_a_result_that_a_rule_leaves_out_is_no_missing_operand(words: str) -> None:
+    graph, enclosure = recorded(TAKERS[words]), kind("enclosure")
+    arrays = [enclosure.lift(np.ones(shape)) for shape in SHAPES]
+    with pytest.raises(InputError, match="is not read"):
+        running.as_function(graph)(*arrays)
 
 
 @pytest.mark.parametrize("causal", [False, True])
