@@ -50,6 +50,8 @@ def _make_torch_reduction(name: str) -> Rule:
     def run(
         c: Context, x: Value, dim: Value = None, keep: bool = False, dtype: str | None = None
     ) -> Value:
+        # An empty list of axes means all of them.
+        dim = None if isinstance(dim, (list, tuple)) and not dim else dim
         # The dtype of a reduction is that of the sum, so that x is cast first.
         return rule(c, x if dtype is None else cast(c, x, dtype), dim, keep)
 

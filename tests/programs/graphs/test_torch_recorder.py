@@ -64,6 +64,12 @@ def test_several_results_are_items_and_unused_nodes_are_left_out() -> None:
     assert len(graph.outputs) == 2
 
 
+def test_a_sum_over_an_empty_list_of_axes_is_that_of_all() -> None:
+    graph, enclosure = recorded(lambda q, k, v: q.sum(()) + k.mean(())), kind("enclosure")
+    arrays = [enclosure.lift(np.ones(shape)) for shape in SHAPES]
+    np.testing.assert_allclose(running.as_function(graph)(*arrays).mid, 9.0)
+
+
 #: Functions that take what the rules of torch's operators leave out.
 TAKERS: dict[str, Callable[..., Any]] = {
     "indices": lambda q, k, v: q[:, k.max(0).indices],
