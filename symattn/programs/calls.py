@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import numpy as np
@@ -33,6 +34,7 @@ from symattn.document.errors import InputError
 from symattn.programs import frameworks, guard, layouts
 from symattn.programs.frameworks import Tensor, Tensors, suspects
 from symattn.programs.interpreting import interpreting
+from symattn.programs.messages import MAX_BYTES
 from symattn.programs.names import Function, on_first
 from symattn.programs.refusing import by_memory, one_line, refuses, where
 
@@ -48,6 +50,10 @@ if TYPE_CHECKING:
 
 #: Inputs that may be one array in a call with shared memory.
 _QKV = ("q", "k", "v")
+#: Numbers of all outputs of a call that fit into the message of a process, as float64.
+_MAX_NUMBERS = MAX_BYTES // 2 // 8
+#: Numbers that outputs may have whatever the inputs are, such as the blocks of a kernel.
+_USUAL_NUMBERS = 1 << 20
 
 
 class Target:
@@ -128,7 +134,9 @@ class Target:
         # Spoiled, as a caller of reused memory may overwrite a result before the next call.
         if memory == "reused":
             self._before = None
-            self._arrays.spoil(first)
+            # What is refused for its size is not written to either.
+            if result.error is None:
+                self._arrays.spoil(first)
         return result
 
     @property
@@ -302,6 +310,10 @@ class Target:
     def _with_output(self, outcome: Outcome, output: Tensor, inputs: Inputs) -> Outcome:
         returned = len(output) if isinstance(output, tuple) else 1
         first = _first_of(output)
+        # Refused before it is copied, which takes seconds, and a view may have more numbers than memory.
+        if excess := _describe_excess(output, inputs):
+            self._before = None
+            return replace(outcome, returned=returned, error=Failure("output", excess))
         try:
             values, dtype, shape = frameworks.read(first)
         except Exception as error:  # reading a foreign array type may raise anything
@@ -328,6 +340,31 @@ class Target:
             returned=returned,
             others=tuple(others),
         )
+
+
+def _describe_excess(output: Tensor, inputs: Inputs) -> str:
+    """Return why outputs have more numbers than any definition gives for these inputs; "" if they have not.
+
+    An output has an entry for each pair of entries of the inputs at most, as states and weights do.
+    """
+    items = output if isinstance(output, tuple) else (output,)
+    shapes = [shape for item in items if (shape := _shape_of_array(item)) is not None]
+    count = sum(map(prod, shapes))
+    of_pairs = sum(map(np.size, inputs.values())) ** 2
+    if count <= min(max(of_pairs, _USUAL_NUMBERS), _MAX_NUMBERS):
+        return ""
+    largest = max(shapes, key=prod)
+    return f"returned an array of shape {largest}, whose {prod(largest)} numbers are too many to be read"
+
+
+def _shape_of_array(item: object) -> tuple[int, ...] | None:
+    """Return the shape of an array of any library; None for anything else."""
+    # The attribute of a class of the candidate's own would run its code, which nothing watches here.
+    if guard.is_installed() and not _is_plain_array(item):
+        return None
+    shape = getattr(item, "shape", None)
+    is_shape = isinstance(shape, tuple) and all(isinstance(size, int) for size in shape)
+    return tuple(shape) if shape is not None and is_shape else None
 
 
 def laid_out_of(memory: Memory, name: str | None) -> Memory:

@@ -21,7 +21,7 @@ from symattn.document.errors import CannotRun, NeedsMemory, SymattnError
 from symattn.programs import confining, guard
 from symattn.programs.calls import Target, announced, captured
 from symattn.programs.loading import load
-from symattn.programs.messages import MAX_BYTES, Sender
+from symattn.programs.messages import Sender
 from symattn.programs.names import Function
 from symattn.programs.process import Inbox, receive
 from symattn.programs.refusing import where
@@ -174,11 +174,6 @@ class _Server:
             return Outcome(error=Failure("raised", "", "KeyboardInterrupt", where(error)))
         if confining.memory_limit is not None and _lacks_memory(outcome.error):
             return Outcome(error=Failure("memory limit", _out_of_memory(), "MemoryLimit"))
-        outputs = [a for a in (outcome.output, *outcome.others) if a is not None]
-        # No right output is nearly so large, and a longer message would be taken for an attack.
-        if sum(a.nbytes for a in outputs) > MAX_BYTES // 2:
-            message = f"returned {sum(a.size for a in outputs)} numbers, too many to be read"
-            return Outcome(error=Failure("output", message))
         return outcome
 
 

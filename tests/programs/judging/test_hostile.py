@@ -15,7 +15,8 @@ from symattn import Attention, CannotRun, Judgement, judge
 from symattn.bounds.called_target import Convention
 from symattn.document import schemas
 from symattn.document.errors import CannotRunHere
-from symattn.programs import calls, guard
+from symattn.programs import calling, calls, frameworks, guard
+from symattn.programs.calls import Target
 from symattn.programs.child import TargetOptions
 from symattn.programs.judging import references
 from symattn.programs.judging.benchmark import Benchmark
@@ -24,6 +25,7 @@ from symattn.programs.judging.judgement import Status
 from symattn.programs.judging.judging import CandidateJudge, identity_of, with_further_calls
 from symattn.programs.judging.references import ByReference, _with_own_inputs
 from symattn.programs.judging.workloads import Workloads, with_workloads
+from symattn.programs.request import Request
 from tests.programs.judging.hostile import BREAKING, FAILING, RIGHT, TAMPERING
 
 SCHEMA = jsonschema.Draft202012Validator(json.loads(schemas.text("judgement")))
@@ -107,6 +109,26 @@ def test_what_gives_nothing_to_judge_does_not_pass(tmp_path: Path, text: str, st
     judgement = judged(tmp_path, text, time_limit=0.2)
     assert (judgement.status, judgement.passed) == (status, False), judgement
     assert words in judgement.reason
+
+
+def test_outputs_of_more_numbers_than_any_definition_gives_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = {name: np.ones((3, 4)) for name in "qkv"}
+    how = calling.agree(lambda q, k, v: v, Request())
+    monkeypatch.setattr(frameworks, "read", None)  # it would be called for an output that is copied
+
+    def output_of(outputs: object) -> str:
+        return str(Target(lambda q, k, v: outputs, how).run(inputs).error)
+
+    assert "shape (1048576, 1048576)" in output_of(np.broadcast_to(np.zeros(()), (1 << 20, 1 << 20)))
+    assert "shape (4096, 4096)" in output_of((np.ones((3, 4)), np.zeros((1 << 12, 1 << 12))))
+
+
+def test_weights_beside_the_output_are_copied() -> None:
+    inputs = {name: np.ones((1 << 11, 1)) for name in "qkv"}
+    how = calling.agree(lambda q, k, v: v, Request())
+    outcome = Target(lambda q, k, v: (v, q @ k.T), how).run(inputs)
+    assert outcome.error is None
+    assert np.array_equal(outcome.others[0], np.ones((1 << 11, 1 << 11)))
 
 
 class Evil:
