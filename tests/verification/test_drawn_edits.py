@@ -50,3 +50,15 @@ def normalised_transposed(x: Array) -> Array:
 def test_rows_read_as_transposed_are_named_beside_single_rows_that_are_right() -> None:
     (fault,) = verify(normalised_transposed, LayerNorm()).faults
     assert fault.cause == "entries of x are read as if they were transposed"
+
+
+def normalised_by_columns(x: Array) -> Array:
+    read = np.swapaxes(x.reshape(*x.shape[:-2], *x.shape[:-3:-1]), -1, -2) if x.ndim > 1 else x
+    centred = read - read.mean(axis=-1, keepdims=True)
+    variance = (centred * centred).mean(axis=-1, keepdims=True)
+    return centred / np.sqrt(variance + x.dtype.type(1e-5))
+
+
+def test_rows_read_column_by_column_are_named_beside_single_rows_that_are_right() -> None:
+    (fault,) = verify(normalised_by_columns, LayerNorm()).faults
+    assert fault.cause == "entries of x are read column by column, but stored row by row"

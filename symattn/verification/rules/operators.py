@@ -131,7 +131,9 @@ def operators(axes: Sequence[str]) -> Iterator[Operator]:
         )
         yield _moved(
             "{} are read column by column, but stored row by row",
-            lambda x: namespace_of(x).reshape(x, (*x.shape[:-2], *x.shape[:-3:-1])).mT,
+            _make_axis_checking_operation(
+                -2, lambda xp, x: xp.reshape(x, (*x.shape[:-2], *x.shape[:-3:-1])).mT
+            ),
         )
     # Three named axes with heads in front: heads and tokens may be mixed by a reshape.
     if axes[2:3] == ("head",):
