@@ -7,8 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Domain, Report
+from symattn import Attention, Domain, LayerNorm, Report
+from symattn.arrays.precision import Precision
+from symattn.bounds.called_target import Argument, Convention
+from symattn.bounds.inputs import Maker
 from symattn.programs.verify import verify as sources_verify
+from symattn.verification.probing import behaviour
 from tests.faults.programs import causal, plain, softmax
 from tests.verification.naming import Array, Named, convicts
 
@@ -256,3 +260,53 @@ def test_nan_in_keys_that_no_query_sees_must_not_leak_where_that_is_promised(spe
     assert fault.counterexample is not None
     assert any(np.isnan(np.array(fault.counterexample.inputs[n])).any() for n in ("k", "v"))
     assert verify(program(False), spec, domain=Domain(max_tokens=20, max_width=8), **told).faults == ()
+
+
+# -- calls that differ inside arrays alone -----------------------------------------------------------------------------
+def keeping_by_first_columns(x: Array) -> Array:
+    key = (x.shape, x.dtype, x[..., :1].tobytes())
+    return _OF_FIRST_COLUMNS.setdefault(key, normalised(x)).copy()
+
+
+def normalised(x: Array) -> Array:
+    centred = x - x.mean(axis=-1, keepdims=True)
+    variance = (centred * centred).mean(axis=-1, keepdims=True)
+    return centred / np.sqrt(variance + x.dtype.type(1e-5))
+
+
+_OF_FIRST_COLUMNS: dict[Any, Array] = {}
+
+
+@pytest.mark.parametrize(("program", "count"), [(keeping_by_first_columns, 1), (normalised, 0)])
+def test_a_definition_is_called_with_numbers_that_differ_inside_arrays_alone(program: Any, count: int) -> None:
+    assert len(sources_verify(program, LayerNorm()).faults) == count
+
+
+DOMAINS = (
+    Domain(), Domain(max_abs_score=0.5), Domain(max_abs_score=1e-3), Domain(decoding=True), Domain(square=True),
+    Domain(max_tokens=4), Domain(min_tokens=64, multiple_of=64), Domain(fully_masked_rows=True),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["float16", "float32"])
+@pytest.mark.parametrize("domain", DOMAINS, ids=str)
+def test_exchanged_numbers_are_all_that_changes_and_keep_every_promise(domain: Domain, name: str) -> None:
+    convention = Convention(tuple(Argument(n, n) for n in ("q", "k", "v", "mask")))
+    maker = Maker(Attention(mask="boolean"), convention, Precision.of(name), domain)
+    *_, one, other = behaviour.cases(maker, np.random.default_rng(1))
+    changed = {n: a != other.inputs[n] for n, a in one.inputs.items()}
+    assert {n: int(a.sum()) for n, a in changed.items()} == {"q": 2 * (not domain.decoding), "k": 2, "v": 2, "mask": 0}
+    edges = [edge for n in "qkv" for a in [changed[n]] for edge in (a[0], a[-1], a[:, 0], a[:, -1])]
+    assert not any(edge.any() for edge in edges)
+    assert all(np.array_equal(np.sort(a, -1), np.sort(other.inputs[n], -1)) for n, a in one.inputs.items())
+    assert maker.admits(one.inputs)
+    assert maker.admits(other.inputs)
+
+
+@pytest.mark.parametrize("domain", [Domain(max_tokens=2), Domain(max_width=3)], ids=str)
+def test_arrays_without_an_inside_have_no_such_calls(domain: Domain) -> None:
+    convention = Convention(tuple(Argument(n, n) for n in "qkv"))
+    maker = Maker(Attention(), convention, Precision.of("float32"), domain)
+    names = [case.name for case in behaviour.cases(maker, np.random.default_rng(1))]
+    assert "a first call" in names
+    assert not any("exchanged" in name for name in names)

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 _DRAWN = 6  # cases on which a mistake must have an effect to count
 _UNSEEN = 3  # fresh cases to confirm a cause
+_FOR_EXCHANGES = 26  # seed of inputs of which two numbers are exchanged
+_SHAPES_TO_EXCHANGE_IN = 10  # from the smallest ones on
 #: Sizes of further fresh cases, under their names in a domain.
 _HELD_OUT = (
     {"n_q": 20, "n_k": 21, "d_k": 5, "d_v": 3}, {"n_q": 13, "n_k": 71, "d_k": 6, "d_v": 4},
@@ -307,6 +309,28 @@ class InputsByLetters(InputSource):
             yield Case("again", "the first call again", one, alone=False)
             yield Case("again", "arrays with gaps in memory", one, "strided")
             yield Case("again", "arrays that are transposed views", one, "transposed")
+        if self._list_admitted_shapes(session):
+            yield from self._yield_exchanged_calls(session)
+
+    def _yield_exchanged_calls(self, session: Session) -> Iterator[Case]:
+        """Yield two calls that differ inside arrays alone, of the sizes at which most arrays have such places."""
+        rng = np.random.default_rng((session.seed, _FOR_EXCHANGES))
+        family = self._name_ordinary_family
+        drawn = [
+            self._draw_definition_case(session, "again", family, sizes, rng).inputs
+            for sizes in self._list_admitted_shapes(session)[:_SHAPES_TO_EXCHANGE_IN]
+        ]
+        with_places = [
+            (inputs, behaviour.draw_inner_places(inputs, self.free(inputs), rng))
+            for inputs in drawn
+        ]
+        inputs, places = max(with_places, key=lambda pair: len(pair[1]))
+        if places:
+            exchanged = behaviour.exchange_neighbours(inputs, places)
+            changed = self._as_promised(session, self.completed(session, exchanged))
+            # Exchanged back, so that what was shrunk for one call is shrunk for both.
+            again = self.completed(session, behaviour.exchange_neighbours(changed, places))
+            yield from behaviour.cases_of_exchange("again", again, changed)
 
     def required(self, session: Session) -> dict[str, int]:
         """See ``InputSource``: repeated calls, if there are any, and random inputs."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from symattn.bounds import called_target
+from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import Case
 from symattn.bounds.inputs import Array, Maker, Sizes
 from symattn.verification.probing.probes import small
@@ -62,32 +63,53 @@ def cases(maker: Maker, rng: np.random.Generator) -> Iterator[Case]:
         if len({inputs[n].shape for n in names}) == 1:
             same = inputs | dict.fromkeys(names, inputs["k"])
             yield Case(GROUP, f"one array as {words}", maker.tame(same), "shared")
-    # Results that are kept by a part of the inputs show if all other parts have changed.
     larger = maker.make(Sizes(7, 9, 6, 5), small(own), own)
-    yield Case(GROUP, "a call of more numbers", larger)
-    changed = _change_inside(maker, larger, own)
-    yield Case(GROUP, "the same but for two numbers inside each array", changed, alone=False)
+    places = draw_inner_places(larger, _ROWS_OF_NUMBERS, own)
+    if places:
+        changed = maker.tame(exchange_neighbours(larger, places))
+        # Exchanged back, so that queries which were halved for one call are halved for both.
+        yield from cases_of_exchange(GROUP, exchange_neighbours(changed, places), changed)
 
 
-def _change_inside(
-    maker: Maker, inputs: dict[str, Array], rng: np.random.Generator
-) -> dict[str, Array]:
-    """Return the inputs with two neighbours inside each array changed by 1 and −1, at a place that is drawn.
+def draw_inner_places(
+    inputs: Inputs, names: Iterable[str], rng: np.random.Generator
+) -> dict[str, tuple[int, int]]:
+    """Return row and column of two different neighbours inside each array; none for arrays without any.
 
-    Its sum, and its first and last rows and columns, stay as they are.
+    Inside is all but the first and last rows and columns.
+    """
+    result: dict[str, tuple[int, int]] = {}
+    for name in names:
+        inside = (
+            inputs[name][..., 1:-1, 1:-1] if np.ndim(inputs.get(name, 0)) > 1 else np.zeros((0, 0))
+        )
+        differ = inside[..., :-1] != inside[..., 1:]
+        places = np.argwhere(differ.any(axis=tuple(range(differ.ndim - 2))))
+        if len(places):
+            row, column = places[rng.integers(len(places))] + 1
+            result[name] = int(row), int(column)
+    return result
+
+
+def exchange_neighbours(inputs: Inputs, places: Mapping[str, tuple[int, int]]) -> dict[str, Array]:
+    """Return the inputs with the numbers at these rows and columns exchanged with the next ones of their rows.
+
+    Sums and norms of rows stay as they are.
     """
     result = dict(inputs)
-    for name in filter(inputs.__contains__, _ROWS_OF_NUMBERS):
-        array = inputs[name].copy()
-        *_, rows, columns = array.shape
-        # Smaller arrays have no two neighbours inside.
-        if rows < 3 or columns < 4:
-            continue
-        row, column = rng.integers(1, rows - 1), rng.integers(1, columns - 2)
-        array[..., row, column] += 1
-        array[..., row, column + 1] -= 1
-        result[name] = maker.precision.input.rounded(array)
-    return maker.tame(result)
+    for name, (row, column) in places.items():
+        result[name] = inputs[name].copy()
+        result[name][..., row, [column, column + 1]] = inputs[name][..., row, [column + 1, column]]
+    return result
+
+
+def cases_of_exchange(
+    group: str, inputs: dict[str, Array], exchanged: dict[str, Array]
+) -> Iterator[Case]:
+    """Yield both calls: results that are kept by a part of the inputs show if all other parts have changed."""
+    yield Case(group, "a call of more numbers", inputs)
+    words = "the same but for two numbers, exchanged inside an array"
+    yield Case(group, words, exchanged, alone=False)
 
 
 def take(session: Session, case: Case) -> None:
