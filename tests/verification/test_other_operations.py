@@ -8,6 +8,7 @@ import pytest
 
 from symattn import Attention, LayerNorm, RMSNorm
 from symattn.programs.specifications import definitions_of
+from symattn.programs.verify import verify
 from symattn.verification.rules.operations import replacements
 from tests.verification.auditing_causes import audited
 
@@ -74,6 +75,22 @@ def test_a_mean_that_is_left_out_is_named(program: Callable[..., Any], spec: Any
     named, against = audited(program, spec, examples=8)
     assert named == [cause]
     assert against == []
+
+
+@pytest.mark.deep
+def test_a_neighbour_of_a_mean_that_is_left_out_has_no_such_cause() -> None:
+    """Means over halves of a row are neither entries nor the mean of all."""
+
+    def by_halves(y: Array) -> Array:
+        half = max(y.shape[-1] // 2, 1)
+        parts = (y[..., :half] ** 2, y[..., half:] ** 2)
+        return np.concatenate([p.mean(-1, keepdims=True) + 0 * p for p in parts if p.shape[-1]], -1)
+
+    named, against = audited(norm(by_halves, False), RMSNorm(), examples=8)
+    assert "uses x ⊙ x instead of mean(x ⊙ x)" not in named
+    assert against == []
+    right = norm(lambda y: np.mean(y * y, -1, keepdims=True), False)
+    assert verify(right, RMSNorm(), examples=5).faults == ()
 
 
 def _fitting(way: Callable[..., Any], wrong: Callable[..., Any], inputs: dict[str, Array]) -> list[str]:
