@@ -15,6 +15,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from inspect import Parameter
 from itertools import product
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from symattn.attention.spec import Attention
@@ -23,7 +24,7 @@ from symattn.document.errors import InputError
 from symattn.document.keywords import ROLES, plain
 from symattn.programs.frameworks import Tensor, Tensors, import_torch
 from symattn.programs.hosts import OWN, Host, Order
-from symattn.programs.names import Function, gain, on_first
+from symattn.programs.names import PLACED, Function, gain, meaning, on_first
 from symattn.programs.packed import Wrapper, side_by_side
 from symattn.programs.request import Request
 
@@ -81,9 +82,16 @@ class ModuleReading:
     by_head: bool = False
 
 
-def readings(host: Host, request: Request, name: str) -> Iterator[HeldAttention]:
+#: Inputs of attention on heads with a number for each head, which a module may hold.
+BY_HEAD = ("sink", "slopes")
+
+
+def readings(host: Host, request: Request, name: str) -> Iterator[HeldAttention | HeldInputs]:
     """Yield the module as a function, for each way to read its weights. Raises ``InputError`` if there is none."""
     label = name or "the module"
+    if of_inputs := _match_weights_with_inputs(host, request):
+        yield HeldInputs(host.prepared(request.dtype), of_inputs, request.spec.heads, label)
+        return
     normed = request.spec.qk_norm in ("rms", "layer")
     slots = tuple(
         _make_parameter_slot(host, key, tuple(weight.shape), label, normed)
@@ -111,6 +119,17 @@ def readings(host: Host, request: Request, name: str) -> Iterator[HeldAttention]
         (False, True) if packed else (False,), _ORDERS if square else _ORDERS[:1]
     ):
         yield HeldAttention(host, slots, ModuleReading(order, by_head), request, label)
+
+
+def _match_weights_with_inputs(host: Host, request: Request) -> dict[str, str]:
+    """Return the input that each weight of a module of q, k and v stands for; empty if one stands for none."""
+    weights = {key: meaning(key.rpartition(".")[2]) for key in host.weights()}
+    taken = {what for what in weights.values() if what in BY_HEAD and what in request.extras}
+    is_of_rows = {meaning(name) for name in host.tokens()} == {"q", "k", "v"}
+    # Each weight has an input of its own.
+    if not is_of_rows or len(taken) != len(weights):
+        return {}
+    return {key: str(what) for key, what in weights.items()}
 
 
 #: Orders of the axes of a weight; the one of torch's Linear comes first.
@@ -281,6 +300,37 @@ class HeldAttention(ModuleAsFunction):
                 "give a function of x, w_q, w_k, w_v instead"
             )
         return d_model, out // columns
+
+
+class HeldInputs(ModuleAsFunction):
+    """A module of q, k and v that holds inputs of its definition, such as sinks, as a function of these as well."""
+
+    def __init__(self, host: Host, of_inputs: Mapping[str, str], heads: int, label: str) -> None:
+        self._host, self._of_inputs = host, of_inputs
+        self._shapes = {key: tuple(host.weights()[key].shape) for key in of_inputs}
+        for key, shape in self._shapes.items():
+            if prod(shape) != heads:
+                raise InputError(
+                    f"{label} holds {key} {shape}, and the specification has {heads} heads"
+                )
+        own = host.parameters()
+        required = [p for p in own if p.kind in PLACED and p.default is Parameter.empty]
+        held = (Parameter(n, Parameter.POSITIONAL_OR_KEYWORD) for n in of_inputs.values())
+        # Parameters with a default follow those without one.
+        rest = (p for p in own if p not in required)
+        super().__init__(host.text, (*required, *held, *rest), "inputs", label)
+        self.note = (
+            f"The module is called with other numbers in place of its own: {', '.join(of_inputs)}."
+        )
+
+    def __call__(self, *places: Tensor, **keywords: Tensor) -> Tensor:
+        arguments = self.__signature__.bind(*places, **keywords).arguments
+        state = {
+            key: arguments.pop(name).reshape(self._shapes[key])
+            for key, name in self._of_inputs.items()
+        }
+        tokens = {name: arguments.pop(name) for name in self._host.tokens()}
+        return self._host.run(state, tokens, arguments)
 
 
 def _make_keyword_parameter(name: str) -> Parameter:

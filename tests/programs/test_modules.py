@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from symattn import Attention, InputError, LayerNorm, RMSNorm, verify
@@ -257,6 +258,38 @@ def test_the_modules_own_weights_stay() -> None:
     assert is_right(agreed(layer)[0])
     assert all(torch.equal(w, before[n]) for n, w in layer.state_dict().items())
     assert layer.training
+
+
+def sinking(wrong: bool = False) -> Any:
+    """A module of q, k and v that holds the sinks of its two heads."""
+    import torch
+
+    class Sinking(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.sinks = torch.nn.Parameter(torch.zeros(1, 2, 1, 1))
+
+        def forward(self, q: Any, k: Any, v: Any, scale: float | None = None) -> Any:
+            scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+            sinks = self.sinks.flip(1) if wrong else self.sinks
+            both = torch.cat([scores, sinks.expand(*scores.shape[:-1], 1)], -1)
+            return both.softmax(-1)[..., :-1] @ v
+
+    return Sinking()
+
+
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_inputs_that_a_module_holds_are_passed_like_the_others(is_wrong: bool) -> None:
+    spec = replace(TWO, sink="given")
+    runner = target(sinking(is_wrong), Request.of(spec, dtype="float64", layout="bhnd"), "layer")
+    assert "in place of its own: sinks" in runner.convention.notes[0]
+    rng = np.random.default_rng(1)
+    inputs = {name: rng.integers(-3, 4, (2, 3, 4)).astype(float) for name in "qkv"} | {"sink": np.array([1.0, -2.0])}
+    outcome = runner.run(inputs)
+    assert outcome.error is None
+    assert np.allclose(outcome.output, spec(**inputs), rtol=0, atol=1e-12) is not is_wrong
+    four = Request.of(replace(spec, heads=4))
+    refusals.refuses(target, sinking(), four, "layer", says="holds sinks")
 
 
 def test_what_cannot_be_read_is_refused() -> None:

@@ -19,8 +19,8 @@ from symattn.document.errors import CannotRun, InputError
 from symattn.programs import frameworks
 from symattn.programs.judging.recurrences import cut_recurrence
 from symattn.programs.loading import load_module
-from symattn.programs.modules import heads_of, key_heads_of
-from symattn.programs.names import PLACED, parameters
+from symattn.programs.modules import BY_HEAD, heads_of, key_heads_of
+from symattn.programs.names import PLACED, is_module, meaning, parameters
 from symattn.programs.refusing import one_line
 
 #: The classes of a reference and of a candidate in KernelBench's files.
@@ -40,7 +40,8 @@ class Benchmark:
     """The contents of a benchmark's file: the arguments of its model, and the inputs of one call.
 
     ``shapes`` are those of the inputs as the file makes them; in ``arrays`` leading axes may be cut to a few items.
-    ``names`` are those of the model's parameters that take the arrays.
+    ``names`` are those of the model's parameters that take the arrays. Numbers for each head that a model of q, k and v
+    holds, such as sinks, are the last of the inputs.
     ``numbers`` are those among the model's arguments and attributes.
     ``problem`` says why there are no inputs. ``heads`` are numbers that a model of tokens may have: the one that it
     names, else whole numbers among its arguments and attributes that divide the width, and 1. ``key_heads`` are the
@@ -120,6 +121,11 @@ def read_benchmark(path: str, model: str = MODEL) -> Benchmark:
     floats = [dtype for _, dtype, _ in arrays if dtype.startswith(_OF_FLOATS)]
     most_scores = _MAX_SCORES_IN_HALF if set(floats) & {*HALF} else None
     names = _names_of_inputs(instance, inputs)
+    problem = "" if len(arrays) == len(inputs) else "some of its inputs are no arrays"
+    if len(names) >= _OF_ATTENTION and is_module(instance):
+        held = _inputs_in_module(instance)
+        names += tuple(held)
+        arrays += map(frameworks.read, held.values())
     # Arrays are read as float64, in which booleans and whole numbers are none.
     values = [
         values if dtype.startswith(_OF_FLOATS) else values.astype(bool if dtype == "bool" else int)
@@ -128,7 +134,6 @@ def read_benchmark(path: str, model: str = MODEL) -> Benchmark:
     # Gates and rates have fewer axes than keys, so that an axis is one by its meaning.
     of_recurrence = cut_recurrence(dict(zip(names, values, strict=False)), _MAX_ENTRIES)
     small_arrays = of_recurrence or _cut_together(values, most_scores)
-    problem = "" if len(arrays) == len(inputs) else "some of its inputs are no arrays"
     shapes = tuple(shape for _, _, shape in arrays)
     return Benchmark(
         init,
@@ -152,6 +157,12 @@ def _names_of_inputs(model: Any, inputs: Sequence[object]) -> tuple[str, ...]:
         if len(names) >= len(inputs)
         else ()
     )
+
+
+def _inputs_in_module(module: Any) -> dict[str, Any]:
+    """Return the parameters of a module that are inputs with a number for each head, by their names."""
+    named = ((key.rpartition(".")[2], weight) for key, weight in module.named_parameters())
+    return {name: weight.reshape(-1) for name, weight in named if meaning(name) in BY_HEAD}
 
 
 def _plausible_heads(

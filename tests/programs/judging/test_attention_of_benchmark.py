@@ -12,7 +12,7 @@ from symattn.attention.positions.position_fields import Alibi, Rotary
 from symattn.bounds.called_target import Argument
 from symattn.programs.answers import _fits
 from symattn.programs.judging.attention_of_benchmark import plausible_attention, with_heads_of_shapes
-from symattn.programs.judging.benchmark import Benchmark
+from symattn.programs.judging.benchmark import Benchmark, read_benchmark
 from symattn.programs.judging.benchmark_inputs import by_definition
 from symattn.programs.judging.judgement import Status
 from symattn.programs.judging.references import _likely_axis_of_tokens, plausible
@@ -174,6 +174,25 @@ def get_inputs():
 def get_init_inputs():
     return [12]
 """
+_WITH_SINKS_OF_ITS_OWN = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self, heads):
+        super().__init__()
+        self.sink = torch.nn.Parameter(torch.randn(1, heads, 1, 1))
+
+    def forward(self, q, k, v):
+        s = q @ k.mT * q.shape[-1] ** -0.5
+        s = torch.cat([s, self.sink.expand(*s.shape[:-1], 1)], -1)
+        return torch.softmax(s, -1)[..., :-1] @ v
+
+def get_inputs():
+    return [torch.randn(2, 4, 12, 8) for _ in range(3)]
+
+def get_init_inputs():
+    return [4]
+"""
 _OF_ONE_WIDTH = """
 import torch
 
@@ -218,6 +237,14 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+
+
+@pytest.mark.torch
+def test_numbers_of_heads_that_a_model_holds_are_inputs(tmp_path: Path) -> None:
+    (path := tmp_path / "ref.py").write_text(_WITH_SINKS_OF_ITS_OWN)
+    benchmark = read_benchmark(str(path))
+    assert (benchmark.names, benchmark.shapes[-1]) == (("q", "k", "v", "sink"), (4,))
+    assert next(plausible_attention(benchmark)) == Attention(heads=4, sink="given")
 
 
 @pytest.mark.torch
