@@ -10,7 +10,7 @@ side, or side by side for each head.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from inspect import Parameter
@@ -206,7 +206,11 @@ class ModuleAsFunction(Wrapper):
 
 
 class HeldAttention(ModuleAsFunction):
-    """A module as a function of ``x``, of its other arguments, and of ``w_q, w_k, w_v, w_o, b_q, …`` by name."""
+    """A module as a function of ``x``, of its other arguments, and of ``w_q, w_k, w_v, w_o, b_q, …`` by name.
+
+    If the specification is packed, ``w_in`` and ``b_in`` are in the place of those of q, k and v, whether the module
+    itself has them side by side or not.
+    """
 
     reading: ModuleReading
 
@@ -229,7 +233,8 @@ class HeldAttention(ModuleAsFunction):
         self._tokens = host.tokens()
         # All other parameters are passed by name.
         rest = [p for p in host.parameters() if p.name not in self._tokens]
-        self._names = tuple(dict.fromkeys(n for s in slots for n in s.names))
+        entries = dict.fromkeys(n for s in slots for n in s.names)
+        self._names = tuple(_join_packed_names(entries, label) if self._spec.packed else entries)
         own = [
             *(p.replace(kind=Parameter.KEYWORD_ONLY) for p in rest),
             # The weights become parameters, each once, though slots may share them.
@@ -256,7 +261,9 @@ class HeldAttention(ModuleAsFunction):
         )
 
     def __call__(self, x: Tensor, **keywords: Tensor) -> Tensor:
-        weights = {n: keywords.pop(n) for n in self._names}
+        weights: Tensors = {n: keywords.pop(n) for n in self._names}
+        if self._spec.packed:
+            weights = self._split_packed_columns(weights)
         state = {}  # arrays of the module's own shapes with these weights
         for s in self._slots:
             # The output projection has columns of d_model, all other projections have rows.
@@ -273,6 +280,22 @@ class HeldAttention(ModuleAsFunction):
         )
         # Columns that only fill up d_model are cut off again.
         return on_first(lambda first: first[..., :d] if "w_o" in weights else first, output)
+
+    def _split_packed_columns(self, weights: Tensors) -> Tensors:
+        """Return the weights with those of q, k and v apart: columns of w_in and entries of b_in."""
+        h, g = self._spec.heads, self._spec.key_heads
+        result = dict(weights)
+        for kind in "wb":
+            packed = result.pop(f"{kind}_in", None)
+            if packed is None:
+                continue
+            width = packed.shape[-1] // (h + 2 * g)
+            start = 0
+            for role, heads in (("q", h), ("k", g), ("v", g)):
+                end = start + heads * width
+                result[f"{kind}_{role}"] = packed[..., start:end]
+                start = end
+        return result
 
     def _pad_to_model_width(self, a: Tensor, axis: int) -> Tensor:
         """Pad an axis of d_model with zeros if the module has more columns than its heads fill."""
@@ -331,6 +354,23 @@ class HeldInputs(ModuleAsFunction):
         }
         tokens = {name: arguments.pop(name) for name in self._host.tokens()}
         return self._host.run(state, tokens, arguments)
+
+
+def _join_packed_names(names: Iterable[str], label: str) -> Iterator[str]:
+    """Yield the names with w_in in the place of w_q, w_k, w_v, and b_in in that of the biases.
+
+    Raises ``InputError`` if some of q, k and v alone have a bias.
+    """
+    names = tuple(names)
+    biases = [n for n in names if n in ("b_q", "b_k", "b_v")]
+    if len(biases) in (1, 2):
+        raise InputError(
+            f"{label} holds {' and '.join(biases)} alone, which is no bias of packed columns; leave out --packed"
+        )
+    yield "w_in"
+    if biases:
+        yield "b_in"
+    yield from (n for n in names if n[:2] not in ("w_", "b_") or n[2:] not in ("q", "k", "v"))
 
 
 def _make_keyword_parameter(name: str) -> Parameter:

@@ -18,7 +18,7 @@ from tests.programs.programs import Program
 from tests.verification.naming import convicts
 
 pytestmark = pytest.mark.torch
-TWO = Attention(heads=2)
+TWO, PACKED = Attention(heads=2), Attention(heads=2, packed=True)
 D = 8
 
 
@@ -213,6 +213,10 @@ RIGHT: dict[str, tuple[Callable[[], Any], Attention]] = {
     "either": (either, TWO), "gains": (normed, NORMED), "gains by name": (lambda: normed(at="layernorm"), NORMED),
     "bare": (lambda: bare("out in"), TWO), "bare, as they are": (lambda: bare("in out"), TWO),
     "torch": (own, TWO), "torch, batch first": (lambda: own(batch_first=True, bias=False), TWO),
+    "packed columns": (packed, PACKED), "packed columns, apart": (apart, PACKED),
+    "packed columns, by head": (by_head, PACKED), "packed columns, wide": (wide, PACKED),
+    "packed columns, fewer keys": (fewer_keys, Attention(heads=2, kv_heads=1, packed=True)),
+    "packed columns, torch": (own, PACKED),
     "torch, causal": (own, Attention(heads=2, causal=True)), "torch, padded": (own, Attention(heads=2, padding=True)),
 }  # fmt: skip
 
@@ -235,6 +239,20 @@ WRONG = [exchanged, transposed, keys_first, heads_exchanged]
 @pytest.mark.parametrize("make", WRONG)
 def test_a_wrong_module_is_wrong_in_every_reading(make: Callable[[], Any]) -> None:
     assert not is_right(agreed(make())[0])
+    assert not is_right(agreed(make(), PACKED)[0], PACKED)
+
+
+@pytest.mark.deep
+def test_columns_in_another_order_are_named() -> None:
+    (fault,) = verify(keys_first(), PACKED, examples=0).faults
+    # Exchanged queries and keys are the same mistake.
+    assert fault.cause.split("; or ")[0] == "the columns of the packed projection are read in the order k, q, v"
+
+
+def test_biases_of_some_columns_are_no_packed_bias() -> None:
+    layers = {"to_q": linear(D, D), "to_kv": linear(D, 2 * D, bias=False)}
+    layer = module(lambda m, x: attend(m.to_q(x), *m.to_kv(x).chunk(2, -1)), **layers)
+    refusals.refuses(agreed, layer, PACKED, says="holds b_q alone, which is no bias of packed columns")
 
 
 def test_keys_with_the_gain_of_queries_are_wrong_and_exchanged_gains_are_not() -> None:
