@@ -29,6 +29,7 @@ from symattn.programs.repairing.edits import Edit, edited_lines, enumerate_edits
 from symattn.programs.repairing.effective_edits import effective_edits
 from symattn.programs.repairing.likelihood import by_likelihood
 from symattn.programs.repairing.observing import Observed, observe
+from symattn.programs.repairing.repeated_passes import count_repeated_loops
 from symattn.programs.repairing.source import Sources
 from symattn.programs.repairing.stores import (
     ExpectedStores,
@@ -436,7 +437,7 @@ class Trials:
 
     # -- the path of execution -----------------------------------------------------------------------------------------
     def _is_execution_path_changed(self, edits: Sequence[Edit], version: Target) -> bool:
-        """Return whether an untouched line runs another number of times than before."""
+        """Return whether an untouched line runs another number of times than before, or a loop repeats itself."""
         if self._lines is None:
             self._lines = self._count_lines(self._target.version(self.sources.rebuild()))
         now = self._count_lines(version)
@@ -446,9 +447,13 @@ class Trials:
             replacements = tuple(r for edit in edits for r in edit.replacements)
             joined = Edit("", 4, joined.place, replacements, "", "")
         origin = origin_of_lines(joined, edited_source.lines, edited_source.first)
+        lines_after = edited_lines(edited_source, joined)
+        repeated_loops = count_repeated_loops(edited_source.parse(lines_after))
+        if repeated_loops > count_repeated_loops(edited_source.tree):
+            return True
         last, shift = (
             edited_source.first + len(edited_source.lines),
-            len(edited_lines(edited_source, joined)) - len(edited_source.lines),
+            len(lines_after) - len(edited_source.lines),
         )
         for line, count in self._lines.items():
             inside = edited_source.first <= line < last
