@@ -26,6 +26,7 @@ from symattn.programs.repairing.observing import (
     Observed,
     places_of,
 )
+from symattn.programs.repairing.running_sums import axes_of_running_sums
 from symattn.programs.repairing.source import SourceFunction, Sources
 from symattn.programs.repairing.strides import Strides, are_exchangeable, strides_of_functions
 from symattn.verification.repair import Replacement, replaced
@@ -143,6 +144,7 @@ class FunctionPlaces:
         self.rescalers = self._names_subtracted_in_calls()
         self.counters = self._names_of_loops()
         self.carried = self._names_carried_through_loops()
+        self.running_sums = axes_of_running_sums(self.source.tree)
         # what stands beside each name, by the number of its node, and the names beside it anywhere
         self.beside: dict[int, tuple[str, bool, str]] = {}
         self.names_beside: dict[tuple[str, bool, str], set[str]] = {}

@@ -1,7 +1,7 @@
 """The rules that insert a factor or a term which the code has elsewhere, or makes of a name in its own way.
 
-A factor is one that stands in another product, a function of an item, or an array with one axis fewer as a column; a
-term is one of another sum, or a product with a name that is computed and read nowhere.
+A factor is one that stands in another product, a function of an item, an array with one axis fewer as a column, or the
+exponential of a running sum; a term is one of another sum, or a product with a name that is computed and read nowhere.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from symattn.programs.repairing.edits import LOOKED_AT, EditRule, Place
 from symattn.programs.repairing.observing import Kind
+from symattn.programs.repairing.running_sums import write_last_item, write_rest_of_sum
 from symattn.programs.repairing.same_elsewhere import comes_out_as_factor
 
 #: New expressions, as text or as trees.
@@ -62,6 +63,49 @@ def insert_column(p: Place) -> Changes:
             for text in (name, f"{p.xp}.exp({name})"):
                 yield f"{p.text} * {text}[..., None]"
                 yield f"{p.text} / {text}[..., None]"
+
+
+def insert_exponential_of_running_sum(p: Place) -> Changes:
+    """The exponential of a running sum, of its end, or of the rest up to its end, as a factor: a decay over a block."""
+    # Transposed or in a product of matrices it is no factor of the whole, which has another shape.
+    if not _is_array_to_change(p) or p.in_product or p.xp is None:
+        return
+    for name, axis in p.function.running_sums.items():
+        kind = p.scope.get(name)
+        if kind is None or kind.name != "floats" or not -len(kind.shape) <= axis < len(kind.shape):
+            continue
+        axes = len(kind.shape)
+        end = write_last_item(name, axis, axes, keeps_axis=False)
+        shape_of_end = tuple(n for k, n in enumerate(kind.shape) if k != axis % axes)
+        exponents = (
+            (write_rest_of_sum(name, axis, axes), kind.shape),
+            (name, kind.shape),
+            (end, shape_of_end),
+        )
+        for text, shape in exponents:
+            for columns in _columns_to_fit(shape, p.kind.shape):
+                yield f"{p.text} * {p.xp}.exp({text}){columns}"
+
+
+def _columns_to_fit(shape: tuple[int, ...], whole: tuple[int, ...]) -> Iterator[str]:
+    """Yield the new axes by which an array of a shape broadcasts to another one, its first axes to the first there."""
+    if Kind("floats", shape).broadcasts_to(Kind("floats", whole)):
+        yield ""
+    lacking = len(whole) - len(shape)
+    if shape and lacking > 0 and shape == whole[: len(shape)]:
+        yield f"[..., {', '.join(['None'] * lacking)}]"
+
+
+def read_rest_of_running_sum(p: Place) -> Changes:
+    """What is summed up after each item, in place of a running sum or its negative."""
+    operand = p.node
+    if isinstance(operand, ast.UnaryOp) and isinstance(operand.op, ast.USub):
+        operand = operand.operand
+    name = operand.id if isinstance(operand, ast.Name) else ""
+    kind, axis = p.scope.get(name), p.function.running_sums.get(name)
+    if kind is None or axis is None or not -len(kind.shape) <= axis < len(kind.shape):
+        return
+    yield write_rest_of_sum(name, axis, len(kind.shape))
 
 
 def read_idle_name_in_product(p: Place) -> Changes:
@@ -156,6 +200,22 @@ RULES: tuple[EditRule, ...] = (
         ANY,
         read_idle_name_in_product,
         likely=True,
+        added=LOOKED_AT,
+        where="arrays",
+    ),
+    EditRule(
+        "factor",
+        2,
+        ANY,
+        insert_exponential_of_running_sum,
+        added=LOOKED_AT,
+        where="arrays",
+    ),
+    EditRule(
+        "rest of a running sum",
+        2,
+        (ast.Name, ast.UnaryOp),
+        read_rest_of_running_sum,
         added=LOOKED_AT,
         where="arrays",
     ),

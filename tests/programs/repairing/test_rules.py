@@ -189,6 +189,10 @@ BODIES = [
     ("moved", 2, "z = x + 1\n    if n > 9: y = 2 * y\n    for i in range(3):\n        z = z * y\n    return z",
      "return (x + 1) * y"),
     ("brackets", 2, f"return {LONG}", f"return {LONG.replace('(y+6)', 'y+6')}"),
+    ("factor", 2, "z = np.cumsum(x, axis=0)\n    return x + 1", "return (x + 1) * np.exp(x.sum(0) - x.cumsum(0))"),
+    ("factor", 2, "z = np.cumsum(x, axis=1)\n    return x + 1", "return (x + 1) * np.exp(x.sum(1))[:, None]"),
+    ("rest of a running sum", 2, "z = x.cumsum(1)\n    return -z", "z = x.cumsum(1)\n    return z[:, 3:] - z"),
+    ("rest of a running sum", 2, "z = x.cumsum(0)\n    return np.exp(z)", "return np.exp(x.sum(0) - x.cumsum(0))"),
 ]  # fmt: skip
 
 
@@ -285,3 +289,11 @@ def test_a_single_number_is_a_factor_of_a_product_of_matrices_once(tmp_path: Pat
     texts = {edit.new for edit in edits if edit.new.endswith("* half")}
     assert "x @ y.T * half" in texts
     assert not {"x * half", "y * half", "y.T * half"} & texts
+
+
+def test_a_sum_that_does_not_run_has_no_rest(tmp_path: Path) -> None:
+    for number, call in enumerate(("sum(1, keepdims=True)", "cumprod(1)", "cumsum(1)")):
+        body = f"z = x.{call}\n    return np.exp(z)"
+        _, edits = _edits_of(_function(tmp_path, f"wrong{number}", body), (2,))
+        has_rest = "rest of a running sum" in {edit.rule for edit in edits}
+        assert has_rest == call.startswith("cumsum")
