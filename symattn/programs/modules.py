@@ -338,10 +338,10 @@ class HeldInputs(ModuleAsFunction):
                 )
         own = host.parameters()
         required = [p for p in own if p.kind in PLACED and p.default is Parameter.empty]
-        held = (Parameter(n, Parameter.POSITIONAL_OR_KEYWORD) for n in of_inputs.values())
+        own_inputs = (Parameter(n, Parameter.POSITIONAL_OR_KEYWORD) for n in of_inputs.values())
         # Parameters with a default follow those without one.
         rest = (p for p in own if p not in required)
-        super().__init__(host.text, (*required, *held, *rest), "inputs", label)
+        super().__init__(host.text, (*required, *own_inputs, *rest), "inputs", label)
         self.note = (
             f"The module is called with other numbers in place of its own: {', '.join(of_inputs)}."
         )

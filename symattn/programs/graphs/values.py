@@ -38,12 +38,12 @@ _LEAST.add(float(ml_dtypes.finfo(ml_dtypes.bfloat16).min))
 _FORBIDS = -1e9  # numbers up to this one are written for −∞
 
 
-class NotRead:
+class UnreadResult:
     """A result of an operator that its rule leaves out: no node can take it."""
 
 
 #: None would mean an operand that is missing, such as a limit or an index.
-NOT_READ = NotRead()
+NOT_READ = UnreadResult()
 
 
 class Context:

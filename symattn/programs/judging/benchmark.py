@@ -123,9 +123,9 @@ def read_benchmark(path: str, model: str = MODEL) -> Benchmark:
     names = _names_of_inputs(instance, inputs)
     problem = "" if len(arrays) == len(inputs) else "some of its inputs are no arrays"
     if len(names) >= _OF_ATTENTION and is_module(instance):
-        held = _inputs_in_module(instance)
-        names += tuple(held)
-        arrays += map(frameworks.read, held.values())
+        own_inputs = _inputs_in_module(instance)
+        names += tuple(own_inputs)
+        arrays += map(frameworks.read, own_inputs.values())
     # Arrays are read as float64, in which booleans and whole numbers are none.
     values = [
         values if dtype.startswith(_OF_FLOATS) else values.astype(bool if dtype == "bool" else int)
