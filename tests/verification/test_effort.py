@@ -386,7 +386,7 @@ def two() -> Iterator[None]:
     [
         (asserted.closeness, "close_to_exact", lambda: assert_close_to_exact(ONES, ONES, ONES, ONES)),
         (asked, "beforehand", lambda: bound(n=8, d_k=2)),
-        (tolerance, "weigh", lambda: bound(n=8, d_k=2).document(compare=True)),
+        (tolerance.weighing, "weigh", lambda: bound(n=8, d_k=2).document(compare=True)),
     ],
 )
 def test_judging_takes_one_thread(

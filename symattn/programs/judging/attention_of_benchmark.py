@@ -55,12 +55,16 @@ def plausible_attention(benchmark: Benchmark) -> Iterator[Attention]:
     for base in dict.fromkeys(bases):
         yield from (base, replace(base, causal=True))
         yield replace(base, causal=True, alignment="top-left")
+        if isinstance(base.position, Alibi):
+            two_sided = replace(base.position, two_sided=True)
+            yield replace(base, causal=False, position=two_sided)
     for base in bases:
         for length in _lengths_of_windows(benchmark):
             yield replace(base, causal=True, window=length)
             # A window of w keys before the query has w + 1 keys with its own.
             yield replace(base, causal=True, window=length + 1)
-            yield replace(base, window=(length, length))
+            if not base.causal:
+                yield replace(base, window=(length, length))
         for cap in _caps(benchmark):
             yield from (replace(base, softcap=cap), replace(base, softcap=cap, causal=True))
     for_alibi = [base for base in bases if base.heads > 1]
@@ -121,6 +125,9 @@ def fields_of_inputs(further: Mapping[str, bool]) -> dict[str, Any] | None:
             fields["output_gate"] = True
         elif what is not None and what.removesuffix("_q") in _POSITIONS:
             fields["position"] = _POSITIONS[what.removesuffix("_q")]
+            # Biases that grow with the distance to earlier keys say nothing of later ones.
+            if isinstance(fields["position"], Alibi):
+                fields["causal"] = True
         else:
             return None
     return fields

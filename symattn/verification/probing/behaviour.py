@@ -108,7 +108,7 @@ def cases_of_exchange(
 ) -> Iterator[Case]:
     """Yield both calls: results that are kept by a part of the inputs show if all other parts have changed."""
     yield Case(group, "a call of more numbers", inputs)
-    words = "the same but for two numbers, exchanged inside an array"
+    words = "the same inputs, two numbers exchanged inside an array"
     yield Case(group, words, exchanged, alone=False)
 
 

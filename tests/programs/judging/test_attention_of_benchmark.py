@@ -85,6 +85,15 @@ def test_tables_and_slopes_are_inputs_of_positions(more: dict[str, np.ndarray], 
     assert tried[0].position == position
 
 
+def test_slopes_may_be_those_of_both_sides() -> None:
+    """One-sided biases would grow for keys ahead of a query, so that they are tried with a causal mask alone."""
+    tried = list(plausible_attention(_benchmark(_QKV, {"alibi_slopes": np.ones(4)})))
+    one_sided = [spec for spec in tried if spec.position == Alibi(slopes="given")]
+    two_sided = [spec for spec in tried if spec.position == Alibi(slopes="given", two_sided=True)]
+    assert all(spec.causal for spec in one_sided)
+    assert any(not spec.causal for spec in two_sided)
+
+
 def test_a_mask_of_padding_may_have_either_sign() -> None:
     """Some authors mark keys to ignore, others keys to keep; the reference is called both ways."""
     keep = np.ones((2, 48), bool)
