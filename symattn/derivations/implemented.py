@@ -391,6 +391,13 @@ def _make_table_of_sharpness() -> Table:
 
 
 DERIVATIONS: Mapping[str, Callable[..., Document]] = {
-    "sinks": sinks, "equivariance": equivariance, "matrix-form": matrix_form, "mla": mla, "kv-cache": kv_cache,
-    "gqa": gqa, "initialisation": initialisation, "online-softmax": online_softmax, "lookup": lookup,
-}  # fmt: skip
+    "sinks": sinks,
+    "equivariance": equivariance,
+    "matrix-form": matrix_form,
+    "mla": mla,
+    "kv-cache": kv_cache,
+    "gqa": gqa,
+    "initialisation": initialisation,
+    "online-softmax": online_softmax,
+    "lookup": lookup,
+}

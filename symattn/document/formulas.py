@@ -26,10 +26,13 @@ from symattn.document.notation import Like, Node, Role
 Roles = Mapping[str, Role | None]
 #: The colours of the letters of attention, or of a letter with its index.
 ROLES: Roles = {
-    **dict.fromkeys(("q", "Q", "W_Q"), "query"), **dict.fromkeys(("k", "K", "W_K", "U_K"), "key"),
-    **dict.fromkeys(("v", "V", "W_V", "U_V"), "value"), **dict.fromkeys(("s", "S"), "score"),
-    "p": "weight", **dict.fromkeys(("o", "O", "W_O"), "output"),
-}  # fmt: skip
+    **dict.fromkeys(("q", "Q", "W_Q"), "query"),
+    **dict.fromkeys(("k", "K", "W_K", "U_K"), "key"),
+    **dict.fromkeys(("v", "V", "W_V", "U_V"), "value"),
+    **dict.fromkeys(("s", "S"), "score"),
+    "p": "weight",
+    **dict.fromkeys(("o", "O", "W_O"), "output"),
+}
 #: The same with the arrays of theorems: X, P and the values that are computed.
 ARRAY_ROLES: Roles = {
     **ROLES, "X": "input", "P": "weight", "p̂": "weight", "ô": "output", "φ_Q": "query", "φ_K": "key",

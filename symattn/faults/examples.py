@@ -281,9 +281,15 @@ def _with_mistake(spec: Attention, mistake: Any, inputs: Arrays) -> list[Any]:
 
 #: Sizes from small to those of tiles, and batches.
 _SIZES = (
-    Sizes(3, 5, 4, 3, 5), Sizes(7, 9, 6, 4, 6), Sizes(7, 9, 6, 4, 6, (2,)), Sizes(5, 21, 6, 4, 6),
-    Sizes(5, 3, 4, 3, 5), Sizes(9, 70, 6, 4, 6), Sizes(40, 140, 34, 4, 6), Sizes(3, 9, 132, 3, 6),
-)  # fmt: skip
+    Sizes(3, 5, 4, 3, 5),
+    Sizes(7, 9, 6, 4, 6),
+    Sizes(7, 9, 6, 4, 6, (2,)),
+    Sizes(5, 21, 6, 4, 6),
+    Sizes(5, 3, 4, 3, 5),
+    Sizes(9, 70, 6, 4, 6),
+    Sizes(40, 140, 34, 4, 6),
+    Sizes(3, 9, 132, 3, 6),
+)
 _FAMILIES = ("integer", "normal", "large")
 
 

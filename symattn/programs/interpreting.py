@@ -455,8 +455,12 @@ _OF_FLOATS: Functions = {
     "logistic": lambda x: np.reciprocal(np.exp(-x) + x.dtype.type(1)),
 }
 _REDUCTIONS: Functions = {
-    "reduce_sum": np.sum, "reduce_max": np.max, "reduce_min": np.min, "reduce_and": np.all, "reduce_or": np.any,
-}  # fmt: skip
+    "reduce_sum": np.sum,
+    "reduce_max": np.max,
+    "reduce_min": np.min,
+    "reduce_and": np.all,
+    "reduce_or": np.any,
+}
 _CUMULATIVE: Functions = {
     "cumsum": np.cumsum, "cummax": np.maximum.accumulate, "cummin": np.minimum.accumulate,
 }  # fmt: skip

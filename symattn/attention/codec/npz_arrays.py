@@ -28,8 +28,15 @@ _MOST_AXES = 32
 _MOST_ENTRIES = 2**60  # the product of the lengths other than 0; NumPy makes no larger array
 # What readers raise on damaged archives.
 _BROKEN = (
-    zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, NotImplementedError, ValueError,
-)  # fmt: skip
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    OSError,
+    RuntimeError,
+    NotImplementedError,
+    ValueError,
+)
 
 
 def plain(path: str, content: bytes, most: int = MOST_BYTES) -> dict[str, np.ndarray]:

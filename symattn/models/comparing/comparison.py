@@ -107,9 +107,13 @@ class JointRun:
         return self.worst.apart if self.worst else 0.0
 
     def joined(
-        self, first: DifferingEntry | None, most: DifferingEntry | None, equal: bool,
-        wrong: tuple[bool, bool] = (False, False), faulty: DifferingEntry | None = None,
-    ) -> JointRun:  # fmt: skip
+        self,
+        first: DifferingEntry | None,
+        most: DifferingEntry | None,
+        equal: bool,
+        wrong: tuple[bool, bool] = (False, False),
+        faulty: DifferingEntry | None = None,
+    ) -> JointRun:
         """Return the run with one more case: where both differ first and most in it, and whether they are equal."""
         further = most is not None and (self.worst is None or most.apart > self.worst.apart)
         return replace(

@@ -312,11 +312,14 @@ def _read_yarn_scaling(rope: RopeFields) -> Scaling:
     if not isinstance(truncated, bool):
         raise c.refusal("rope_parameters.truncate", truncated, "true or false")
     return scaling.YarnScaling(
-        factor=rope.factor, length=rope.length, whole=truncated,
-        slow=rope.number("beta_slow", 1), fast=rope.number("beta_fast", 32),
+        factor=rope.factor,
+        length=rope.length,
+        whole=truncated,
+        slow=rope.number("beta_slow", 1),
+        fast=rope.number("beta_fast", 32),
         weight=rope.number("mscale") if both and usual else usual,
         shared=rope.number("mscale_all_dim") if both and usual else 0,
-    )  # fmt: skip
+    )
 
 
 def _read_longrope_scaling(rope: RopeFields) -> Scaling:

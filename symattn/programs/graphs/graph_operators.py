@@ -517,9 +517,16 @@ def product(
 
 
 def scaled_dot_product_attention(
-    c: Context, q: Value, k: Value, v: Value, mask: Value = None, dropout: float = 0.0, causal: bool = False,
-    scale: float | None = None, enable_gqa: bool = False,
-) -> Value:  # fmt: skip
+    c: Context,
+    q: Value,
+    k: Value,
+    v: Value,
+    mask: Value = None,
+    dropout: float = 0.0,
+    causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Value:
     """Compute ``torch.nn.functional.scaled_dot_product_attention``: a causal mask is aligned top-left.
 
     Source: PyTorch, documentation of the function.

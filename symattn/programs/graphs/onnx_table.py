@@ -190,12 +190,29 @@ def multi_head_attention(
 
 
 def group_query_attention(
-    c: Context, query: object, key: object = None, value: object = None, past_key: Value = None,
-    past_value: Value = None, seqlens_k: object = None, total_sequence_length: object = None, cos_cache: Value = None,
-    sin_cache: Value = None, position_ids: Value = None, attention_bias: Value = None, head_sink: object = None, *,
-    num_heads: int, kv_num_heads: int, scale: float = 0.0, softcap: float = 0.0,
-    do_rotary: int = 0, rotary_interleaved: int = 0, local_window_size: int = -1, **more: Value,
-) -> tuple[Value, ...]:  # fmt: skip
+    c: Context,
+    query: object,
+    key: object = None,
+    value: object = None,
+    past_key: Value = None,
+    past_value: Value = None,
+    seqlens_k: object = None,
+    total_sequence_length: object = None,
+    cos_cache: Value = None,
+    sin_cache: Value = None,
+    position_ids: Value = None,
+    attention_bias: Value = None,
+    head_sink: object = None,
+    *,
+    num_heads: int,
+    kv_num_heads: int,
+    scale: float = 0.0,
+    softcap: float = 0.0,
+    do_rotary: int = 0,
+    rotary_interleaved: int = 0,
+    local_window_size: int = -1,
+    **more: Value,
+) -> tuple[Value, ...]:
     """Compute causal attention with fewer key heads; a query sees the last ``local_window_size`` keys up to its own.
 
     With ``do_rotary``, queries and new keys are rotated by the angles of their positions after the past. All sequences

@@ -97,7 +97,7 @@ def _columns_to_fit(shape: tuple[int, ...], whole: tuple[int, ...]) -> Iterator[
 
 
 def read_rest_of_running_sum(p: Place) -> Changes:
-    """What is summed up after each item, in place of a running sum or its negative."""
+    """Yield what is summed up after each item, in place of a running sum or its negative."""
     operand = p.node
     if isinstance(operand, ast.UnaryOp) and isinstance(operand.op, ast.USub):
         operand = operand.operand

@@ -539,9 +539,10 @@ def _without_sink(spec: Attention, values: dict[str, Any]) -> Array:
 
 _OF_SINKS = {
     "the sink is left out of the weights of the backward pass": Formulas(weights=_without_sink),
-    "the sink is left out of rowsum(P ⊙ dP), as if the weights of the keys summed to 1":
-        Formulas(scores=lambda p, dp: p * (dp - _sum_gradient_rows(p * dp) / _sum_gradient_rows(p))),
-}  # fmt: skip
+    "the sink is left out of rowsum(P ⊙ dP), as if the weights of the keys summed to 1": Formulas(
+        scores=lambda p, dp: p * (dp - _sum_gradient_rows(p * dp) / _sum_gradient_rows(p))
+    ),
+}
 
 
 def _yield_query_key_mistakes(

@@ -365,9 +365,10 @@ def _take_first_of_group(moved: Array, fixed: Array, times: int) -> Any:
 #: What is added to heads that are held fixed, from those that move: 0 whose gradient is another share.
 _SHARES_OF_GROUPS: dict[str, Callable[[Array, Array, int], Any]] = {
     "dQ and dK are those of the first head of each group alone, not the sum over the group": _take_first_of_group,
-    "dQ and dK are the mean over each group of heads, not the sum":
-        lambda moved, fixed, times: (moved - fixed) / times,
-}  # fmt: skip
+    "dQ and dK are the mean over each group of heads, not the sum": lambda moved, fixed, times: (
+        (moved - fixed) / times
+    ),
+}
 
 
 def _shared_erasing(spec: LinearAttention) -> dict[str, Callable[[Array], Any]]:

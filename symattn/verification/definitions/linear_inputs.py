@@ -32,8 +32,17 @@ if TYPE_CHECKING:
 
 # n, d_k and d_v of each case.
 _SIZES = (
-    (2, 2, 3), (3, 4, 2), (5, 3, 4), (1, 2, 2), (4, 1, 1), (8, 2, 3), (9, 3, 1), (17, 2, 2), (16, 4, 3), (33, 1, 1),
-)  # fmt: skip
+    (2, 2, 3),
+    (3, 4, 2),
+    (5, 3, 4),
+    (1, 2, 2),
+    (4, 1, 1),
+    (8, 2, 3),
+    (9, 3, 1),
+    (17, 2, 2),
+    (16, 4, 3),
+    (33, 1, 1),
+)
 #: The inputs of gates, of β and of what is erased, which a specification has or has not, and a field for each.
 _FIELDS_OF_INPUTS = {
     "g": "gate='token', gate='feature' or gate='head'",

@@ -192,9 +192,15 @@ WAYS: tuple[rotating.Right, ...] = (
 
 
 def _rotate_named_arrays(
-    spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, tables: Any, /,
-    turn: Callable[..., Any] = rotate, **keywords: Any,
-) -> Any:  # fmt: skip
+    spec: Rotary,
+    layout: Layout,
+    names: tuple[str, ...],
+    wide: bool,
+    tables: Any,
+    /,
+    turn: Callable[..., Any] = rotate,
+    **keywords: Any,
+) -> Any:
     """Rotate every array, by given tables or computed ones."""
     result = []
     for name in names:

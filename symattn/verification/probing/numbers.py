@@ -385,12 +385,32 @@ def _with_mask(maker: Maker, results: dict[str, Array], keys: Array) -> dict[str
 _TILES = ((16, 16), (3, 48), (33, 64), (64, 64), (5, 128), (64, 33), (32, 32), (2, 127), (2, 192))
 # n_q and n_k of 128 and more: multiples of tiles, one more or fewer, and lengths between.
 _LONG = (
-    (128, 128), (3, 256), (2, 255), (2, 257), (65, 130), (2, 200), (2, 300), (2, 512), (2, 513), (1, 511), (256, 256),
-)  # fmt: skip
+    (128, 128),
+    (3, 256),
+    (2, 255),
+    (2, 257),
+    (65, 130),
+    (2, 200),
+    (2, 300),
+    (2, 512),
+    (2, 513),
+    (1, 511),
+    (256, 256),
+)
 #: n_k and d_k; half types do not represent all positions beyond 256 (bfloat16) and 2048 (float16).
 _PLACES = (
-    (9, 6), (20, 8), (21, 16), (40, 64), (130, 8), (257, 4), (300, 8), (600, 8), (1024, 4), (2100, 4), (4200, 2),
-)  # fmt: skip
+    (9, 6),
+    (20, 8),
+    (21, 16),
+    (40, 64),
+    (130, 8),
+    (257, 4),
+    (300, 8),
+    (600, 8),
+    (1024, 4),
+    (2100, 4),
+    (4200, 2),
+)
 # Lengths of tiles, at whose edges kernels lose, double or move keys.
 _EDGES = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 _FAR = 256.0  # so far below the largest score, exponentials vanish in float32 and bfloat16 whatever the roundings

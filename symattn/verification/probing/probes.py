@@ -18,11 +18,30 @@ Named = tuple[str, dict[str, Array] | None]
 Group = Callable[[Maker, np.random.Generator], Iterator[Named]]
 
 _SIZES = (  # every pair of dimensions differs in some row and agrees in another; around 16, 32, 64; and multiples
-    (3, 5, 4, 6), (6, 3, 2, 5), (4, 4, 3, 2), (16, 16, 16, 16), (64, 64, 64, 64), (4, 8, 8, 8), (1, 1, 1, 1),
-    (1, 2, 3, 1), (2, 2, 2, 2), (4, 4, 3, 3), (2, 6, 5, 5), (3, 3, 5, 4), (5, 7, 1, 3), (2, 15, 3, 4),
-    (3, 16, 2, 5), (15, 17, 2, 3), (17, 17, 2, 3), (4, 3, 65, 2), (2, 31, 3, 2), (3, 33, 2, 1), (2, 64, 3, 4),
-    (3, 65, 2, 4), (2, 129, 2, 3),
-)  # fmt: skip
+    (3, 5, 4, 6),
+    (6, 3, 2, 5),
+    (4, 4, 3, 2),
+    (16, 16, 16, 16),
+    (64, 64, 64, 64),
+    (4, 8, 8, 8),
+    (1, 1, 1, 1),
+    (1, 2, 3, 1),
+    (2, 2, 2, 2),
+    (4, 4, 3, 3),
+    (2, 6, 5, 5),
+    (3, 3, 5, 4),
+    (5, 7, 1, 3),
+    (2, 15, 3, 4),
+    (3, 16, 2, 5),
+    (15, 17, 2, 3),
+    (17, 17, 2, 3),
+    (4, 3, 65, 2),
+    (2, 31, 3, 2),
+    (3, 33, 2, 1),
+    (2, 64, 3, 4),
+    (3, 65, 2, 4),
+    (2, 129, 2, 3),
+)
 # Worked examples, q, k and v each, whose exact outputs symattn knows.
 _E1 = (
     np.array([[1, 0, 2], [2, 2, 2], [2, 1, 3]]),
@@ -260,8 +279,13 @@ def offset(shift: float, rows: int, rng: np.random.Generator) -> tuple[Array, Ar
 
 
 GROUPS: dict[str, Group] = {
-    "shapes": shapes, "worked": worked, "scale": scale, "softmax": softmax, "structure": structure, "mask": mask,
-}  # fmt: skip
+    "shapes": shapes,
+    "worked": worked,
+    "scale": scale,
+    "softmax": softmax,
+    "structure": structure,
+    "mask": mask,
+}
 
 
 # The usual sizes of random inputs are at most this: small inputs are quick to bound.

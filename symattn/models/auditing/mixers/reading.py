@@ -193,9 +193,16 @@ def read_delta_rule(args: Args, kwargs: Kwargs) -> RecurrentCall:
     form = _format_of_products(v)
     sizes = f"{_describe_heads(heads, groups, length, len(chosen), batch)} {form.name}"
     return RecurrentCall(
-        spec, arrays, chosen, form, kind, sizes, size=passed.get("chunk_size"), others=others,
+        spec,
+        arrays,
+        chosen,
+        form,
+        kind,
+        sizes,
+        size=passed.get("chunk_size"),
+        others=others,
         with_state=bool(passed.get("output_final_state")),
-    )  # fmt: skip
+    )
 
 
 # -- state spaces ------------------------------------------------------------------------------------------------------
