@@ -115,6 +115,15 @@ _CALLS_WITHOUT_END = "it announces calls without end in the pipe of the judge's 
 MAX_PROCESSES = 64  # that a confined process may have started and not ended
 
 
+def _receive_and_close(replies: IO[bytes], *passed_on: Any) -> None:
+    """Receive messages until there are no more, and close the pipe.
+
+    A process that was not reached may hold the pipe open: then the reader waits, and closing it elsewhere would, too.
+    """
+    with replies:
+        receive(replies, *passed_on)
+
+
 class Process:
     """A running worker. ``ask`` returns the worker's answer, or a ``Failure`` after which the process is gone.
 
@@ -137,7 +146,6 @@ class Process:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._requests = self._process.stdin
-        self._replies = self._process.stdout
         # Written in parts, so that a process that reads nothing ends no wait of the judge's.
         self._is_stoppable = sys.platform != "win32"
         if self._is_stoppable:
@@ -148,8 +156,8 @@ class Process:
         marks = (partial(self._answers.put, mark) for mark in (_ENDED, _UNREADABLE))
         # Objects of the user that answers name instead of bringing them.
         self._known: dict[str, object] = {}
-        passed_on = self._replies, self._answers, *marks, self._known
-        self._reader = threading.Thread(target=receive, args=passed_on, daemon=True)
+        passed_on = self._process.stdout, self._answers, *marks, self._known
+        self._reader = threading.Thread(target=_receive_and_close, args=passed_on, daemon=True)
         self._reader.start()
 
     def ask(self, message: tuple[object, ...], limit: float) -> Any:
@@ -228,10 +236,7 @@ class Process:
         self._process.wait()
         self._answers.close()
         self._reader.join(timeout=1.0)
-        streams = [self._requests, self._errors]
-        # A process that was not reached may hold the pipe open: then the reader waits, and closing it would, too.
-        streams += [] if self._reader.is_alive() else [self._replies]
-        for stream in streams:
+        for stream in (self._requests, self._errors):
             with contextlib.suppress(OSError):  # unflushed data has no reader any more
                 stream.close()
 
