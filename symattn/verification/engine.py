@@ -31,7 +31,7 @@ from symattn.verification.report import Fault, Report, Sought
 from symattn.verification.session_report import make_verification_report
 
 if TYPE_CHECKING:
-    from symattn.verification.arithmetic.bits_of_a_call import Trial
+    from symattn.verification.arithmetic.bits_of_a_call import FirstCall, Trial
     from symattn.verification.definitions.definition_subject import Definition
     from symattn.verification.input_source import Cases
     from symattn.verification.semantics import IdentityResult
@@ -122,6 +122,7 @@ class Session:
     leaks: dict[str, dict[str, Array] | None] = field(default_factory=dict)
     # the legal outputs for the last inputs
     latest: dict[Hashable, Legal] = field(default_factory=dict)
+    bits: FirstCall | None = None  # the call whose bits were compared before most others
     trial: Trial | None = None  # what the bits show, in half precision
     sought: tuple[Sought, ...] = ()  # results for mistakes of the requested sizes
     beyond: Fault | None = None  # a fault that only many outputs together show
@@ -166,6 +167,11 @@ class Session:
         """Return whether several calls were wrong by all ways of computing, so that others help to name the fault."""
         wrong = (r for r in self.records if r.finding == "values" and r.whole and not r.undecided)
         return sum(1 for _ in wrong) >= power.LEAST
+
+    @property
+    def is_accused_jointly(self) -> bool:
+        """Return whether bits, or many outputs together, show a fault that no single output does."""
+        return bool(self.beyond or (self.trial and self.trial.fault))
 
     @property
     def settled(self) -> bool:
@@ -596,6 +602,9 @@ def _try_all_groups(session: Session) -> None:
     if session.convicting is not None:
         return
     if session.verdict_alone:  # the first floats are faster, and convict most wrong functions
+        _look_early(session)
+        if session.convicting is not None or session.is_accused_jointly:
+            return
         _try_residues(session)
     subject.source.between(session, rng)
     # A judged candidate may replay the results of earlier calls.
@@ -623,6 +632,14 @@ def _try_all_groups(session: Session) -> None:
     # Where an output alone is wrong, a closer look at all bits adds nothing.
     if subject.look_closer is not None and session.known == 0 and not session.over:
         subject.look_closer(session)
+
+
+def _look_early(session: Session) -> None:
+    """Take the quicker part of the closer look, unless a fault, or a platform that computes wrongly, is known."""
+    is_spoiled = any(r.outcome.runtime for r in session.records)
+    if session.subject.look_early is not None and not (session.known or session.over or is_spoiled):
+        session.progress("first bits")
+        session.subject.look_early(session)
 
 
 def _bound_some_of_screened(session: Session) -> None:
@@ -665,7 +682,11 @@ def _try_memory(session: Session, rng: np.random.Generator) -> None:
     right = [
         r
         for r in session.records
-        if r.finding is None and r.decisive and r.case.memory == "contiguous"
+        if r.finding is None
+        and r.decisive
+        and r.case.memory == "contiguous"
+        # The call whose bits are compared is larger than is needed.
+        and r.case.group != probes.BITS
     ]
     # Start from inputs of different sizes, the largest first.
     for judged in sorted(right, key=lambda r: -r.case.size)[:: max(1, len(right) // _BASES)][
@@ -740,7 +761,7 @@ def _is_far_off_at(session: Session, case: Case) -> bool:
 def finds_fault(session: Session) -> bool:
     """Run all groups of cases, and return whether one shows a fault."""
     _try_all_groups(session)
-    return bool(session.known or session.beyond or (session.trial and session.trial.fault))
+    return bool(session.known or session.is_accused_jointly)
 
 
 def _inputs_but_weights(case: Case) -> list[Any]:
@@ -929,7 +950,7 @@ def _check_runtime(session: Session) -> None:
 
     Raises ``Unusable`` unless residues agree, on which the platform computes nothing.
     """
-    wrong = session.known or session.beyond or (session.trial and session.trial.fault)
+    wrong = session.known or session.is_accused_jointly
     runtime = next((r.outcome.runtime for r in session.records if r.outcome.runtime), "")
     if not wrong or not runtime:
         return

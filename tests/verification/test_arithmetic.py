@@ -21,7 +21,7 @@ from symattn.bounds.contracts import Contract, family, replay
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.bounds.reference import RIGHT
 from symattn.verification.arithmetic import bits_of_a_call
-from symattn.verification.arithmetic.ranking import Pair, Ranking, arithmetic, confirmed
+from symattn.verification.arithmetic.ranking import BitSearch, Pair, Ranking, arithmetic, confirmed
 from symattn.verification.arithmetic.suspects import BitSample
 from symattn.verification.probing.probes import FAMILIES
 from tests.verification.kernels import HALF, kernel
@@ -174,7 +174,7 @@ def test_bits_are_compared_beyond_200_keys_off_all_tiles() -> None:
 
 
 def test_the_second_call_is_made_if_nothing_is_left_to_spend(monkeypatch: pytest.MonkeyPatch) -> None:
-    spent = SimpleNamespace(seed=0, over=False, verdict_alone=False, settled=False)
+    spent = SimpleNamespace(seed=0, over=False, verdict_alone=False, settled=False, bits=None, domain=None)
     one = Pair(Contract(Format("bfloat16")), None, 1.0, 1.0)
 
     def called(session: SimpleNamespace, rng: np.random.Generator, taken: bool, *sizes: object) -> str | None:
@@ -183,7 +183,8 @@ def test_the_second_call_is_made_if_nothing_is_left_to_spend(monkeypatch: pytest
         return made
 
     monkeypatch.setattr(bits_of_a_call, "called", called)
-    monkeypatch.setattr(bits_of_a_call, "arithmetic", lambda sample, *more: Ranking((one,), one))
+    monkeypatch.setattr(BitSearch, "without_mistakes", Ranking((Pair(Contract(Format("bfloat16")), None, 0.5, 0.5),)))
+    monkeypatch.setattr(BitSearch, "among_all", lambda self, *more: Ranking((one,), one))
     monkeypatch.setattr(bits_of_a_call, "confirmed", lambda found, sample: sample == "a sample")
     found = bits_of_a_call.tried(spent)  # type: ignore[arg-type]
     assert found is not None

@@ -28,7 +28,7 @@ from symattn.bounds.mistake import MistakeFamily
 from symattn.bounds.reference import Variant
 from symattn.bounds.sharp.limits import HYPOTHESIS, Stores
 from symattn.document.errors import InputError
-from symattn.verification.arithmetic.bits_of_a_call import SIZES, Trial, called, tried
+from symattn.verification.arithmetic.bits_of_a_call import SIZES, Trial, called, tried, tried_early
 from symattn.verification.arithmetic.ranking import APART, FITS, arithmetic, confirmed, pair
 from symattn.verification.arithmetic.rungs import MOST, Grown, judge_jointly, rungs
 from symattn.verification.arithmetic.suspects import BitSample, Suspect
@@ -110,7 +110,8 @@ def look_closer(session: Session) -> None:
     and try to detect mistakes of the requested sizes."""
     requested = aims(session.attention, session.power)
     session.progress("bits")
-    if session.precision.input.name in HALF:
+    # A mistake that the early look named is not sought again, were it confirmed or not.
+    if session.precision.input.name in HALF and session.trial is None:
         session.trial = tried(session, more=wanted(requested))
     known = session.trial.fault if session.trial else None
     session.beyond = judge_jointly(session, session.trial) if session.trial and not known else None
@@ -119,6 +120,20 @@ def look_closer(session: Session) -> None:
         # these calls do not count against those of the cases
         session.explaining = session.effort_of(inf)
         session.sought, session.beyond = sought(session, requested)
+
+
+def look_early(session: Session) -> None:
+    """Compare the bits of a call with the few mistakes that have a number, and judge its outputs jointly.
+
+    Of the numbers of a half-precision kernel, no single output shows an error of some percent.
+    """
+    trial = tried_early(session)
+    if trial is None:
+        return
+    if trial.ranking.wrong is not None:
+        session.trial = trial
+    if trial.fault is None:
+        session.beyond = judge_jointly(session, trial)
 
 
 def wanted(aims: Sequence[Aim]) -> list[Suspect]:

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from symattn.bounds import case_result, mistake
+from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Array, Sizes
 from symattn.bounds.reference import Change, Values, Variant
 from symattn.verification.arithmetic.ranking import (
     APART,
     FITS,
+    BitSearch,
     Pair,
     Ranking,
     arithmetic,
@@ -27,14 +29,13 @@ from symattn.verification.arithmetic.ranking import (
     pair,
 )
 from symattn.verification.arithmetic.suspects import BitSample, Suspect
-from symattn.verification.probing.probes import FAMILIES
+from symattn.verification.probing.probes import BITS, FAMILIES
 from symattn.verification.report import Arithmetic, Fault
 
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention
     from symattn.verification.engine import Session
 
-GROUP = "bits"
 _GROUND = (
     "Every output is within the bound of this arithmetic, so there is no counterexample: calls with random inputs gave "
     "the bits of this mistake, and of no known arithmetic without it."
@@ -121,17 +122,51 @@ def tried(session: Session, taken: bool = True, more: Sequence[Suspect] = ()) ->
     If ``taken``, a call is judged by the bound as well, and the trial ends if that shows a fault. A mistake must show
     in a second call, which is made even if no effort is left. The mistakes ``more`` are searched for in addition.
     """
-    rng = np.random.default_rng((session.seed, _SEED))
-    sample = called(session, rng, taken)
-    if sample is None:
+    first = first_call(session, taken)
+    if first is None:
         return None
     # thousands of mistakes take many times as long as a verdict, and residues have excluded those of the code
     suspecting = not (session.verdict_alone and session.settled)
-    result = arithmetic(sample, more, suspecting, session.verdict_alone)
+    search, rng, sample = first.search, first.rng, first.search.sample
+    result = search.without_mistakes
+    if suspecting:
+        result = search.among_all(more, session.verdict_alone)
     # Bits that are right here may be wrong at lengths that no tile divides.
     if result.wrong is None and result.best.fits:
         return _repeat_with_more_keys(session, rng, more, Trial(sample, result, False))
     return Trial(sample, result, _is_mistake_confirmed_again(session, rng, taken, result))
+
+
+def tried_early(session: Session) -> Trial | None:
+    """Compare the bits of the call at size with contracts, and with the few mistakes that have a number.
+
+    The call is kept, so that ``tried`` goes on from there.
+    """
+    session.bits = first_call(session)
+    if session.bits is None:
+        return None
+    search, rng = session.bits.search, session.bits.rng
+    result = search.with_number
+    is_sure = _is_mistake_confirmed_again(session, rng, True, result)
+    return Trial(search.sample, result, is_sure)
+
+
+@dataclass(frozen=True, eq=False)
+class FirstCall:
+    """The call at size, by what its bits are explained, and the generator of the inputs of further calls."""
+
+    domain: Domain
+    search: BitSearch
+    rng: np.random.Generator
+
+
+def first_call(session: Session, taken: bool = True) -> FirstCall | None:
+    """Return the call at size, the one that was made early if the domain is still the same."""
+    if session.bits is not None and session.bits.domain == session.domain:
+        return session.bits
+    rng = np.random.default_rng((session.seed, _SEED))
+    sample = called(session, rng, taken)
+    return None if sample is None else FirstCall(session.domain, BitSearch(sample), rng)
 
 
 def _is_mistake_confirmed_again(
@@ -188,7 +223,7 @@ def called(
 
     maker = replace(session.maker, cells=_CELLS) if sizes == LONGER else session.maker
     inputs = maker.make(sizes, spread_out, rng)
-    case = case_result.Case(GROUP, "normal numbers", inputs)
+    case = case_result.Case(BITS, "normal numbers", inputs)
     if taken:
         judged = session.take(case)
         outcome = judged.outcome if judged and judged.finding is None else None

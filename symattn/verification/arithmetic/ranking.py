@@ -8,8 +8,10 @@ row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
 
 import numpy as np
 
@@ -18,9 +20,11 @@ from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT
 from symattn.verification.arithmetic.suspects import (
     BitSample,
+    Distance,
     Suspect,
     distance_in_roundings,
     suspects,
+    yield_suspects_with_number,
 )
 
 FITS = 0.98  # least share of the bits that the function's own contract gives
@@ -83,33 +87,69 @@ def arithmetic(
     The mistakes tried are those that reduce the distance from the definition, and ``more``; none unless ``suspecting``.
     If ``any_mistake`` will do, the few with a number come first, and end the search if one explains the bits.
     """
-    result = Ranking(tuple(_rank_contract_pairs(sample)))
-    if result.best.fits or not suspecting:
-        return result
-    tried = (
-        _fit_suspect_to_bits(sample, suspect)
-        for suspect in _yield_suspected_mistakes(sample, more, any_mistake)
-    )
-    wrong = next((pair for pair in tried if pair.fits), None)  # with some contract
-    if wrong is None:
-        return result
-    # A contract near that of the mistake may explain the bits without the mistake.
-    right = sorted((*result.right, *_with_near(sample, wrong.contract)), key=_by_score)
-    result = Ranking(tuple(right))
-    return replace(result, wrong=wrong) if wrong.score >= result.best.score + APART else result
+    search = BitSearch(sample)
+    if not suspecting:
+        return search.without_mistakes
+    return search.among_all(more, any_mistake)
 
 
-def _yield_suspected_mistakes(
-    sample: BitSample, more: Iterable[Suspect], any_mistake: bool
-) -> Iterator[Suspect]:
-    """Yield the mistakes to try; thousands are compared only once the first ones explain nothing."""
-    distance = distance_in_roundings(sample)
-    first = suspects(sample, numbered_alone=True, distance=distance) if any_mistake else []
-    yield from first
-    # Those with a number are the same objects again, and explain the bits no better.
-    tried = {*map(id, first)}
-    yield from (s for s in suspects(sample, distance=distance) if id(s) not in tried)
-    yield from more
+@dataclass(eq=False)
+class BitSearch:
+    """The search for what gives a sample's bits; what is computed for a first answer serves a second one."""
+
+    sample: BitSample
+    _without_fit: set[Suspect] = field(default_factory=set)
+
+    @cached_property
+    def without_mistakes(self) -> Ranking:
+        """The contracts without a mistake."""
+        return Ranking(tuple(_rank_contract_pairs(self.sample)))
+
+    @cached_property
+    def with_number(self) -> Ranking:
+        """The contracts, and a mistake with a number, such as another scale, if only that explains the bits."""
+        if self.without_mistakes.best.fits:
+            return self.without_mistakes
+        return self._compared_with(self._fit_with_number)
+
+    def among_all(self, more: Iterable[Suspect] = (), any_mistake: bool = False) -> Ranking:
+        """Return the contracts, and a mistake if only that explains the bits; see ``arithmetic``."""
+        if self.without_mistakes.best.fits:
+            return self.without_mistakes
+        # Thousands of mistakes are compared only once the few with a number explain nothing.
+        if any_mistake and self._fit_with_number is not None:
+            return self.with_number
+        suspected = suspects(self.sample, distance=self._distance)
+        return self._compared_with(self._first_fit(chain(suspected, more)))
+
+    @cached_property
+    def _distance(self) -> Distance:
+        return distance_in_roundings(self.sample)
+
+    @cached_property
+    def _fit_with_number(self) -> Pair | None:
+        return self._first_fit(yield_suspects_with_number(self.sample, self._distance))
+
+    def _first_fit(self, suspected: Iterable[Suspect]) -> Pair | None:
+        """Return the first of the mistakes that explains the bits with some contract; each is tried once."""
+        for suspect in suspected:
+            if suspect in self._without_fit:
+                continue
+            pair = _fit_suspect_to_bits(self.sample, suspect)
+            if pair.fits:
+                return pair
+            self._without_fit.add(suspect)
+        return None
+
+    def _compared_with(self, wrong: Pair | None) -> Ranking:
+        """Return the contracts, and the mistake unless one of them explains the bits as well."""
+        result = self.without_mistakes
+        if wrong is None:
+            return result
+        # A contract near that of the mistake may explain the bits without the mistake.
+        right = sorted((*result.right, *_with_near(self.sample, wrong.contract)), key=_by_score)
+        result = Ranking(tuple(right))
+        return replace(result, wrong=wrong) if wrong.score >= result.best.score + APART else result
 
 
 def confirmed(ranking: Ranking, sample: BitSample) -> bool:

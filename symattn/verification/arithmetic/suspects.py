@@ -28,6 +28,7 @@ from symattn.verification.rules.families import families
 EXACT = Contract(Format("float64"))
 _WORTH = 0.01  # least share of the distance that a mistake must take away to be tried
 _MOST = 5  # mistakes that are tried
+_LIKELY = 0.9  # share of the distance that few mistakes but the function's own take away
 _NAMED, _ALIKE = 3, 40  # mistakes that are named, of so many that explain a sample
 _LOST = 1e-18  # of ‖y‖² or of the distance, squared: up to there numbers are the same in float64
 _TINY = 1e-300  # in place of a squared distance of 0
@@ -96,6 +97,16 @@ def suspects(
         key=lambda x: (-round(x[0], _PLACES), x[1].family is not None),
     )
     return [suspect for _, suspect in result[:most]]
+
+
+def yield_suspects_with_number(sample: BitSample, distance: Distance) -> Iterator[Suspect]:
+    """Yield the mistakes with a number, one that explains nearly all of the distance before others are fitted."""
+    for suspect in distance.yield_fitted():
+        with np.errstate(all="ignore"):
+            is_likely = distance.taken(suspect.mistake.variant) >= _LIKELY
+        if is_likely:
+            yield suspect
+    yield from suspects(sample, numbered_alone=True, distance=distance)
 
 
 def distance_in_roundings(sample: BitSample) -> Distance:
@@ -184,6 +195,8 @@ class Distance:
     def __init__(self, sample: BitSample, unit: float | np.ndarray) -> None:
         self.sample, self.unit = sample, unit
         self._before: Made = {}
+        self._families = tuple(families(sample.spec))
+        self._fits: list[Suspect] = []
         self.finite = np.isfinite(sample.got)
         self.got = np.asarray(sample.got[self.finite] / unit)
         self._whole = self.left(RIGHT)
@@ -192,8 +205,15 @@ class Distance:
     @cached_property
     def fitted(self) -> tuple[Suspect, ...]:
         """The mistakes with a number, fitted."""
-        fits = ((f, _fit_family_number(f, self)) for f in families(self.sample.spec))
-        return tuple(Suspect(f.mistake(x, f"{x:.6g}"), f, x) for f, x in fits)
+        return tuple(self.yield_fitted())
+
+    def yield_fitted(self) -> Iterator[Suspect]:
+        """Yield the mistakes with a number one by one; each is fitted once."""
+        for place, family in enumerate(self._families):
+            if place == len(self._fits):
+                x = _fit_family_number(family, self)
+                self._fits.append(Suspect(family.mistake(x, f"{x:.6g}"), family, x))
+            yield self._fits[place]
 
     def _variant_residuals(self, variant: Variant) -> np.ndarray | None:
         """Return the rest beside a variant, entry by entry; NaN where it says nothing, None where it cannot run."""

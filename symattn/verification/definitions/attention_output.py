@@ -57,6 +57,7 @@ def subject(spec: Attention) -> Definition:
         described=spec,
         fields=codec.changed_fields(spec),
         look_closer=_look_closer,
+        look_early=_look_early,
         what="the specification",
         misshapen="call",
         enough=inf,
@@ -80,3 +81,11 @@ def _look_closer(session: Session) -> None:
         from symattn.verification.arithmetic.aims import look_closer
 
         look_closer(session)
+
+
+def _look_early(session: Session) -> None:
+    """See ``arithmetic.aims.look_early``."""
+    if session.precision.input.name in HALF:
+        from symattn.verification.arithmetic.aims import look_early
+
+        look_early(session)

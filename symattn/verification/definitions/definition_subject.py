@@ -159,6 +159,7 @@ class Definition:
     fields    the fields of the specification that differ from the defaults, for the report
     make_source  makes the maker of its inputs
     look_closer  searches for faults that no bound shows, if no fault is known
+    look_early  does the quicker part of that before most calls, if a verdict alone is wanted
     what      what the inputs must fit, in words
     misshapen the step to name for a wrong shape that nothing explains
     enough    number of wrong cases after which the first groups show nothing new
@@ -209,6 +210,7 @@ class Definition:
     fields: Mapping[str, str] = field(default_factory=dict)
     make_source: Callable[[Definition], InputSource] = InputsByLetters
     look_closer: Callable[[Session], None] | None = None
+    look_early: Callable[[Session], None] | None = None
     what: str = "the definition"
     misshapen: str = "output"
     enough: float = 12

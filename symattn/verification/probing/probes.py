@@ -17,6 +17,9 @@ from symattn.bounds.inputs import Array, Entries, Maker, Sizes
 Named = tuple[str, dict[str, Array] | None]
 Group = Callable[[Maker, np.random.Generator], Iterator[Named]]
 
+#: The group of the calls whose bits are compared.
+BITS = "bits"
+
 _SIZES = (  # every pair of dimensions differs in some row and agrees in another; around 16, 32, 64; and multiples
     (3, 5, 4, 6),
     (6, 3, 2, 5),

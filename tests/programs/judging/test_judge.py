@@ -5,15 +5,17 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import jsonschema
+import ml_dtypes
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from symattn import InputError, RMSNorm, judge
+from symattn import Attention, InputError, RMSNorm, judge
 from symattn.document import schemas
 from symattn.programs.judging.clock import Clock
 from symattn.programs.judging.judgement import Status
 from symattn.programs.judging.references import ByReference
+from symattn.verification.arithmetic import aims, bits_of_a_call
 from symattn_cli.main import main
 from tests.refusals import refuses
 
@@ -195,3 +197,44 @@ def test_a_scale_in_half_precision_fails_without_a_search_among_all_mistakes(mon
     judgement = judge(stored, dtype="float16", seed=3)
     assert judgement.status is Status.FAIL
     assert "scores are scaled by 1.01/√d_k" in judgement.reason
+
+
+def in_half(dtype, factor=1.0, cap=None):
+    """Return attention with sums in float32, of a scale that is ``factor`` times the right one."""
+
+    def attention(q, k, v):
+        q, k, v = (np.asarray(a, np.float32) for a in (q, k, v))
+        scores = q @ k.T * np.float32(factor / np.sqrt(q.shape[-1]))
+        scores = scores if cap is None else cap * np.tanh(scores / cap)
+        return (weights_of(scores) @ v).astype(dtype)
+
+    return attention
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_number_that_is_some_percent_off_in_half_precision_fails_by_its_first_bits(dtype: str) -> None:
+    stored = np.float16 if dtype == "float16" else ml_dtypes.bfloat16
+    capped = Attention(softcap=5.0)
+    wrong = (
+        (in_half(stored, 1.1), Attention(), "scaled by 1.1/√d_k"),
+        (in_half(stored, 0.95), Attention(), "scaled by 0.95/√d_k"),
+        (in_half(stored, cap=5.5), capped, "the cap is 5.5"),
+    )
+    for function, spec, words in wrong:
+        judgement = judge(function, spec, dtype=dtype, seed=5)
+        assert judgement.status is Status.FAIL
+        assert words in judgement.reason
+        assert judgement.calls < 100  # of more than 200
+    for function, spec in ((in_half(stored), Attention()), (in_half(stored, cap=5.0), capped)):
+        assert judge(function, spec, dtype=dtype, seed=5).passed
+
+
+def test_an_early_mistake_that_fresh_inputs_do_not_confirm_accuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bits_of_a_call, "confirmed", lambda ranking, sample: False)
+    monkeypatch.setattr(aims, "judge_jointly", lambda session, trial: None)
+    looks: list[object] = []
+    monkeypatch.setattr(aims, "tried", lambda *_, **__: looks.append(1))
+    judgement = judge(in_half(np.float16, 1.02), dtype="float16", seed=5, examples=4)
+    assert judgement.status is not Status.FAIL
+    assert not looks  # the same bits are not asked twice
