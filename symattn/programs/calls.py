@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from symattn.arrays.planes import Planes
     from symattn.attention.spec import Attention
     from symattn.bounds.domain import Domain
+    from symattn.bounds.inputs import Sizes
     from symattn.programs.packed import Wrapper
     from symattn.programs.program import OnKinds
     from symattn.programs.repairing.trials import Samples, Trials
@@ -72,6 +73,8 @@ class Target:
         self.convention = convention
         self.begin_call: Callable[[], None] = lambda: None  # called before each ``run``
         self.is_brief = False  # whether residues are tried at few sizes alone, as in slow kernels
+        # whether residues at larger sizes are to refute alone, as those of an edit
+        self.refutes_at_large_sizes = False
         # entered around each call, for edited functions
         self.around_call: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
 
@@ -209,9 +212,12 @@ class Target:
             else (SIZES, LARGE, multiples(domain or Domain()), TOGETHER)
         )
         most = {"cells": FEW_CELLS} if self.is_brief else {}
-        return tried_apart(
-            self, lambda sizes: identity(self, spec, sizes, domain=domain, **most), seconds, stages
-        )
+
+        def test(sizes: Sequence[Sizes], is_refuting: bool = False) -> IdentityResult:
+            return identity(self, spec, sizes, domain=domain, is_refuting=is_refuting, **most)
+
+        refute = partial(test, is_refuting=True) if self.refutes_at_large_sizes else None
+        return tried_apart(self, test, seconds, stages, refute)
 
     @cached_property
     def kinds(self) -> OnKinds:

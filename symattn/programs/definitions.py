@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING
@@ -175,9 +176,9 @@ class Laid(Target):
 
         few = SIZES[:3]  # a definition has more steps than an attention, and larger degrees
         stages = (few, multiples(domain or Domain()), TOGETHER)
-        return tried_apart(
-            self, lambda sizes: identity_of_definition(self, sizes, domain=domain), seconds, stages
-        )
+        test = partial(identity_of_definition, self, domain=domain)
+        refute = partial(test, is_refuting=True) if self.refutes_at_large_sizes else None
+        return tried_apart(self, test, seconds, stages, refute)
 
     def made(self, kind: type[Planes]) -> Adapted:
         return self._adapted.on(self.kinds.make(self._own, kind))

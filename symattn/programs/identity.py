@@ -40,6 +40,8 @@ from symattn.verification.semantics import (
 if TYPE_CHECKING:
     from symattn.programs.definitions import Laid
 
+#: A test of a program at some sizes.
+Test = Callable[[Sequence[Sizes]], IdentityResult]
 #: Larger sizes: square ones, and more keys than usual blocks have.
 LARGE = (Sizes(64, 64, 4, 3, 6), Sizes(2, 258, 4, 2, 6))
 #: Several blocks of 128 queries and of 128 keys in widths above 64, whose root is whole; the first that is small enough
@@ -64,13 +66,14 @@ def identity(
     seed: int = 0,
     domain: Domain | None = None,
     cells: int = _CELLS,
+    is_refuting: bool = False,
 ) -> IdentityResult:
     """Test whether a program computes ``spec``, up to rounding and a probability of at most ε.
 
     Code that cannot run on residues (``float()`` of an element, a comparison of data) is not judged:
     ``IdentityResult.agrees`` is None and ``reason`` says why. Functions in layouts with axes for a batch and for heads
     are called with several heads, and with several items in runs of at most so many ``cells``, which are scores of all
-    heads and items; sizes keep every promise of the ``domain``.
+    heads and items; sizes keep every promise of the ``domain``. See ``identity_test`` for ``is_refuting``.
     """
     how = program.convention
     names = tuple(dict.fromkeys(how.inputs))
@@ -94,7 +97,16 @@ def identity(
     # Positions are computed from tables, which both sides have to share.
     tables = isinstance(spec.position, Rotary | Alibi)
     return identity_test(
-        program.on, spec, names, kept(sizes), epsilon, seed, masks, tables, kept(HELD_OUT)
+        program.on,
+        spec,
+        names,
+        kept(sizes),
+        epsilon,
+        seed,
+        masks,
+        tables,
+        kept(HELD_OUT),
+        is_refuting,
     )
 
 
@@ -136,10 +148,16 @@ def multiples(domain: Domain) -> tuple[Sizes, ...]:
 
 
 def identity_of_definition(
-    program: Laid, sizes: Sequence[Sizes], domain: Domain | None = None
+    program: Laid,
+    sizes: Sequence[Sizes],
+    domain: Domain | None = None,
+    is_refuting: bool = False,
 ) -> IdentityResult:
-    """Test whether a function of a definition has the outputs of the definition's first way of computing."""
-    definition, random, work = program.subject, Random(0), residue_work(sizes)
+    """Test whether a function of a definition has the outputs of the definition's first way of computing.
+
+    See ``identity_test`` for ``is_refuting``.
+    """
+    definition, random, work = program.subject, Random(0), residue_work(sizes, is_refuting)
     inputs = [i for i in definition.inputs if i.name in program.convention.inputs]
     results = {i.name: i.made for i in inputs if i.made is not None}
 
@@ -147,8 +165,8 @@ def identity_of_definition(
         outputs = definition.run(definition.ways[0], keywords)
         return outputs if len(outputs) > 1 else outputs[0]
 
-    runs = []
-    for wanted, names in product(_select_stage_sizes(sizes, definition.items), definition.whole):
+    runs, whole = [], definition.whole[:1] if is_refuting else definition.whole
+    for wanted, names in product(_select_stage_sizes(sizes, definition.items), whole):
         letters = {
             x: getattr(wanted, definition.meaning(x)[0], n) for x, n in definition.shapes[1].items()
         }
@@ -164,6 +182,7 @@ def identity_of_definition(
         which = equal_sizes(fitted), tuple(names.split()), shapes
         named = definition.named(fitted)
         run = ResidueRun(compute, *which, fixed, random, work, results, tables=True, named=named)
+        run.is_refuting = is_refuting
         run.loose = [k for k, name in enumerate(definition.outputs) if name in definition.loose]
         runs.append(run)
     return settle(runs, program.on, EPSILON)
@@ -174,15 +193,17 @@ _OF_GPU = "in forked subprocess"  # torch's words, where a function uses a GPU: 
 
 def tried_apart(
     program: Target,
-    test: Callable[[Sequence[Sizes]], IdentityResult],
+    test: Test,
     seconds: float,
     stages: Sequence[Sequence[Sizes]],
+    refute: Test | None = None,
 ) -> IdentityResult:
     """Run a test of a program at the sizes of each stage, while it agrees, within ``seconds``.
 
     The sizes that a program asks for come before the last stage, or after the only one. The test runs in a copy of this
     process if the program can. If it cannot run, the result neither agrees nor differs, and ``reason`` says why; if a
-    later stage cannot run, the result is that of the stages before, and ``stopped`` says why.
+    later stage cannot run, the result is that of the stages before, and ``stopped`` says why. With ``refute`` later
+    stages run that in its place: they may differ, and prove nothing where they agree.
     """
     try:
         copied = program.kinds.copied
@@ -201,7 +222,7 @@ def tried_apart(
                 try:
                     with captured(), np.errstate(all="ignore"), warnings.catch_warnings():
                         warnings.simplefilter("ignore")
-                        result = test(wanted)
+                        result = (refute if refute and has_result else test)(wanted)
                 except Exception as error:
                     # What a later stage cannot compute is the reason why it is left out, not a lack of time.
                     if not has_result:
@@ -220,6 +241,9 @@ def tried_apart(
     # A GPU's state does not survive the copy, so the test runs again in this process.
     if copied and _OF_GPU in results[-1].reason:
         results = list(tests())
+    # Where a later stage could only refute, the first one alone is proved.
+    if refute and all(result.agrees is not False for result in results):
+        return replace(results[0], planned=1)
     planned = results[-1].planned
     agreeing = sum(result.agrees is True for result in results)
     late = f"it did not end within {seconds:g} s" if agreeing < planned else ""

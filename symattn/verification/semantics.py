@@ -39,6 +39,7 @@ SAMPLED = 3  # pairs if there is no bound
 UNBOUNDED = "no bound on the error"  # before the reason, in the evidence of runs that agree
 _TOO_LARGE = "its expressions have too large a degree for these primes"
 _WORK = 100_000  # ``Work`` of one test,
+_WORK_OF_REFUTING = 40_000  # and of one that may refute alone,
 _CELLS_OF_WORK = 4096  # of so many scores
 OUTSIDE = "out of bounds"  # in the note on a kernel that reads or writes there
 LARGEST = 2  # largest of the whole numbers that are drawn
@@ -194,6 +195,7 @@ def identity_test(
     masks: Masks | None = None,
     tables: bool = False,
     held_out: Sequence[Sizes] = (),
+    is_refuting: bool = False,
 ) -> IdentityResult:
     """Test whether the function computes ``spec`` at all ``sizes``; a wrong yes has probability at most ε.
 
@@ -201,14 +203,16 @@ def identity_test(
     ``x``: whole tokens and query weights, then whole tokens and key weights). Tables of cosines and sines are whole
     numbers if they are inputs, or, with ``tables``, if the function makes them. ``masks`` makes the masks for sizes; by
     default each query may see the first key. If the function differs, its outputs at sizes ``held_out`` are kept as
-    well. Raises ``InputError`` for names and sizes that do not fit the specification.
+    well. ``is_refuting``: each size has one run, at one pair of primes, which proves nothing where it agrees. Raises
+    ``InputError`` for names and sizes that do not fit the specification.
     """
 
     def made(wanted: Sequence[Sizes], random: Random) -> list[ResidueRun]:
-        runs, work = [], residue_work(wanted)
+        runs, work = [], residue_work(wanted, is_refuting)
         for s in wanted:
             named = {name: int(getattr(s, name)) for name in ("n_q", "n_k", "d_k", "d_v")}
-            for numbers in _choose_whole_number_inputs(names):
+            choices = _choose_whole_number_inputs(names)
+            for numbers in choices[:1] if is_refuting else choices:
                 shapes = _shapes_of_identity_inputs(s, spec, tuple(names))
                 fixed = dict(
                     masks(s, random) if masks else _draw_identity_test_masks(shapes, spec, random)
@@ -221,12 +225,19 @@ def identity_test(
         return runs
 
     runs = made(sizes, Random(seed))
+    for run in runs:
+        run.is_refuting = is_refuting
     # Another seed, so that held-out inputs do not repeat those that chose the mistake.
     return settle(runs, prepare, epsilon, lambda: made(held_out, Random(seed + 1)))
 
 
-def residue_work(sizes: Sequence[Sizes] = SIZES) -> Work:
-    """Return the work that one test may do at these sizes, which grows with the scores of the largest one."""
+def residue_work(sizes: Sequence[Sizes] = SIZES, is_refuting: bool = False) -> Work:
+    """Return the work that one test may do at these sizes, which grows with the scores of the largest one.
+
+    One that ``is_refuting`` may do less: where it ends early, nothing is lost but a chance to refute.
+    """
+    if is_refuting:
+        return Work(_WORK_OF_REFUTING)
     most = max((s.n_q * s.n_k for s in sizes), default=0)
     return Work(_WORK * max(1.0, most / _CELLS_OF_WORK))
 
@@ -479,6 +490,8 @@ class ResidueRun:
         self.compute, self.sizes, self.random, self.work = compute, sizes, random, work
         self.numbers = tuple(n for n in numbers if n in shapes)
         self.loose: Collection[int] = ()  # outputs whose axes of length 1 may differ
+        # one pair of primes that agrees is enough, and gives no bound
+        self.is_refuting = False
         self.shapes = shapes
         self.given = {n: _draw_whole_number_array(shapes[n], random) for n in self.numbers} | dict(
             fixed
@@ -575,9 +588,10 @@ class ResidueRun:
             # Pairs count together only if the same numbers were equal in all of them.
             group = agreeing.setdefault(point.answers, [])
             group.append(point)
-            needed = point.needed(epsilon, choices)
+            needed = None if self.is_refuting else point.needed(epsilon, choices)
+            enough = 1 if self.is_refuting else needed or SAMPLED
             # The bound is for all ways to set so many pairs aside.
-            if len(group) >= (needed or SAMPLED) and drawn - len(group) <= SPARE:
+            if len(group) >= enough and drawn - len(group) <= SPARE:
                 self.pairs = [x.pair for x in group]
                 self.epsilon = (
                     degree.escape(point.chance.bound(choices), point.decided, needed, SPARE)

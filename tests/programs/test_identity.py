@@ -452,3 +452,23 @@ def test_a_later_stage_that_cannot_be_computed_is_no_lack_of_time(
     result = tested.tried_apart(runner, test, 60.0, (SMALL, longer))
     assert (result.stages, result.agrees) == (1, True)
     assert result.stopped == "Refused: a logarithm times a number"
+
+
+@pytest.mark.parametrize("longest", [40, 1000])
+def test_larger_sizes_of_an_edit_refute_and_prove_nothing(longest: int) -> None:
+    """Keys from the 41st on are lost, which the usual sizes do not show; no function takes 1000 of them."""
+
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        s = q @ k[:longest].T * q.dtype.type(q.shape[-1] ** -0.5)
+        e = np.exp(s - s.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True) @ v[:longest]
+
+    runner = target(attention, Request(dtype="float32", framework="numpy"))
+    usual = runner.semantics(Attention(), 60.0)
+    runner.refutes_at_large_sizes = True
+    found = runner.semantics(Attention(), 60.0)
+    assert usual.agrees is found.agrees is (longest > 40)
+    if found.agrees:
+        assert usual.stages > found.stages == 1
+        assert found.evidence.grade is Grade.TESTED
+        assert found.shapes == usual.shapes[: len(found.shapes)]
