@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from symattn.bounds.called_target import Runner
+from symattn.bounds.called_target import Outcome, Runner
 from symattn.bounds.case_result import Case, CaseResult, Part, compared
 from symattn.document.errors import SymattnError
 from symattn.document.evidence import Grade
+from symattn.programs.repairing.source import EndlessLoop
 from symattn.verification import engine
 from symattn.verification.effort import for_finding
 from symattn.verification.engine import Session
@@ -82,7 +83,9 @@ def _find_failing_case(session: Session, edited: Runner, calls: list[Case]) -> C
         if record.undecided or record.case.alone is False or may_lack_values(session, record.case):
             continue
         calls.append(record.case)
-        outcome = edited.run(record.case.inputs, record.case.memory)
+        outcome = _with_endless_loop_as_late(edited.run(record.case.inputs, record.case.memory))
+        if outcome.late and not session.is_small(record.case):
+            continue
         right = [part.expected for part in record.parts]
         subject = session.subject
         loose = {k for k, name in enumerate(subject.outputs) if name in subject.loose}
@@ -119,6 +122,10 @@ class _SessionOfEdit(Session):
     function, needs no power. What is not near float64, relative to its row and its column, is judged by its bound.
     """
 
+    def call(self, case: Case) -> Outcome:
+        """Call the function, and judge nothing; see ``Session``. A loop that is taken for endless is no fault."""
+        return _with_endless_loop_as_late(super().call(case))
+
     def run_case(
         self, case: Case, or_smaller: bool = False, by_first_way: bool = False
     ) -> CaseResult:
@@ -128,6 +135,17 @@ class _SessionOfEdit(Session):
             is_near = all(map(_is_near_in_its_row_and_column, screened.parts))
             return screened if is_near else super().run_case(case, or_smaller, by_first_way)
         return super().run_case(case, or_smaller, by_first_way)
+
+
+def _with_endless_loop_as_late(outcome: Outcome) -> Outcome:
+    """Return an outcome in which a loop that is taken for endless is a call that did not return in time.
+
+    Loops over single numbers make millions of passes where inputs are large.
+    """
+    error = outcome.error
+    if error is None or error.type != EndlessLoop.__name__:
+        return outcome
+    return replace(outcome, error=replace(error, reason="time limit"))
 
 
 def _is_near_in_its_row_and_column(part: Part) -> bool:
@@ -182,9 +200,11 @@ def _answer_of_new_search(session: Session, again: Session) -> EditAnswer:
         return EditAnswer(None, reason="residues")
     if engine.finds_fault(again):
         return EditAnswer(None, reason="a new search")
-    # A candidate that refuses more than the original is no repair.
-    if again.late or (again.refused and not session.refused):
-        return EditAnswer(None, reason="inputs that are refused or take too long")
+    # A candidate that refuses more than the original is no repair. Large calls of a right one may take long.
+    if any(map(session.is_small, (r.case for r in again.late))):
+        return EditAnswer(None, reason="inputs that take too long")
+    if again.refused and not session.refused:
+        return EditAnswer(None, reason="inputs that are refused")
     # Values behind masks are judged apart, since they need inputs of their own.
     if session.domain.nonfinite_forbidden and [*behaviour.faults_of_leaks(again)]:
         return EditAnswer(None, reason="values behind masks")
