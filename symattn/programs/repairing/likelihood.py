@@ -27,7 +27,9 @@ _USUAL_NUMBERS = ("0", "1", "0.5", "0.0", "1.0")
 
 
 #: Rules that put what is there in another order: one slip, however long the text is.
-_SIZES_OF_ORDERS = {"moved": 1.0, "arguments": 1.5, "order": 1.5, "operands": 1.5, "exchanged": 2.0}
+_SIZES_OF_ORDERS = {
+    "moved": 1.0, "arguments": 1.5, "order": 1.5, "operands": 1.5, "exchanged": 2.0, "brackets": 1.0,
+}  # fmt: skip
 #: By how much edits count more that take away what somebody wrote on purpose, or read an array of another shape.
 _SIZES_ON_TOP = {UNWRAPPED_FROM_OTHERS: 2.0, NAME_OF_OTHER_SHAPE: 2.0}
 

@@ -275,6 +275,12 @@ def test_a_name_for_an_expression_is_smaller_than_an_expression_for_a_name() -> 
     assert 1 < size_of(shorter) < size_of(longer)
 
 
+def test_brackets_that_move_come_before_a_factor_that_is_added() -> None:
+    moved = replace(_edit("brackets", "b * v - r", "b * (v - r)"), tier=2)
+    assert size_of(moved) < size_of(replace(_edit("factor", "r", "r * b"), tier=2))
+    assert size_of(moved) > size_of(_edit("operator", "v - r", "v + r"))
+
+
 def test_brackets_that_a_place_needs_are_no_part_of_a_change() -> None:
     plain, bracketed = _edit("±1", "arange(n)", "arange(n) + 1"), _edit("±1", "arange(n)", "(arange(n) + 1)")
     assert size_of(plain) == size_of(bracketed)
