@@ -197,9 +197,10 @@ class Laid(Target):
 def _choose_axes_layout(function: Function, request: Request, name: str) -> Adapted:
     """Return the first form, and order of the axes, in which a small call returns about the right values.
 
-    Orders that the function's text names come first. If no call does, it is the first in which the shapes are right. An
-    order that the user sets is the only one tried. An order that the text states is the one that is judged, if the
-    function runs in it. For definitions without an order, it is the first form that runs.
+    Orders that the function's text names come first. If no call does, it is the usual one if the text puts heads before
+    tokens and the function runs in it, else the first in which the shapes are right. An order that the user sets is the
+    only one tried. An order that the text states is the one that is judged, if the function runs in it. For definitions
+    without an order, it is the first form that runs.
     """
     named, stated = layouts.documented(function), layouts.declared(function)
     orders: tuple[Layout, ...] = tuple(
@@ -249,6 +250,9 @@ def _choose_axes_layout(function: Function, request: Request, name: str) -> Adap
             result.setdefault(outcome.right, outcome)
     if not result:
         raise refused[-1]
+    # Tokens before heads may run as well, and hide the mistake: the text says which axes are meant.
+    if "nd" in wrong and layouts.puts_heads_first(function):
+        return wrong["nd"]
     return result.get(False) or result[None]
 
 

@@ -175,6 +175,17 @@ def documented(function: Function) -> tuple[Layout, ...]:
     return tuple(layout for _, layout in sorted(result))
 
 
+#: Three axes, heads before tokens: in brackets, or as a line of code takes them from a shape.
+_HEADS_FIRST = re.compile(
+    r"(?m)(?:[\[(]|^)\s*" + _NEXT.join((_HEADS_WORDS, _TOKENS_WORDS, _ANY)) + r"\s*[\])=]"
+)
+
+
+def puts_heads_first(function: Function) -> bool:
+    """Return whether the function's text names three axes, heads before tokens, which is the usual order."""
+    return bool(_HEADS_FIRST.search(_read_function_text(function).lower()))
+
+
 def declared(function: Function) -> tuple[Layout, ...]:
     """Return the layouts that the function's text states of its queries, keys, values or tokens.
 

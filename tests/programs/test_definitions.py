@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Block, Cached, Domain, InputError, RMSNorm, verify
+from symattn import Attention, Block, Cached, Domain, InputError, LinearAttention, RMSNorm, verify
 from symattn.programs import definitions
 from symattn.programs.verifying import Options, requested, verified
 from tests.verification.naming import convicts
@@ -36,6 +36,32 @@ def found(function: Callable[..., Any], spec: Any) -> tuple[set[int], tuple[str,
 def test_a_parameter_for_the_mask_that_there_is_not_is_refused() -> None:
     with pytest.raises(InputError, match=r"no parameter maks that can be named"):
         definitions.target(rms, requested(RMSNorm(), dtype="float32", framework="numpy", mask_arg="maks"))
+
+
+def decays_behind_the_write(q: Any, k: Any, v: Any, g: Any) -> Any:
+    h, n, d = q.shape
+    state, out = np.zeros((h, d, v.shape[-1]), q.dtype), np.zeros_like(v)
+    for t in range(n):
+        state = (state + k[:, t, :, None] * v[:, t, None, :]) * np.exp(g)[:, None, None]
+        out[:, t] = (q[:, t, None, :] @ state)[:, 0]
+    return out
+
+
+def decays_behind_the_write_without_names(q: Any, k: Any, v: Any, g: Any) -> Any:
+    state, out = np.zeros((len(q), q.shape[2], v.shape[-1]), q.dtype), np.zeros_like(v)
+    for t in range(q.shape[1]):
+        state = (state + k[:, t, :, None] * v[:, t, None, :]) * np.exp(g)[:, None, None]
+        out[:, t] = (q[:, t, None, :] @ state)[:, 0]
+    return out
+
+
+def test_a_wrong_function_is_judged_with_the_axes_that_its_text_names() -> None:
+    spec = LinearAttention(feature="identity", normalised=False, gate="head")
+    request = requested(spec, dtype="float32", framework="numpy", layout="auto")
+    named = definitions.target(decays_behind_the_write, request).convention
+    nameless = definitions.target(decays_behind_the_write_without_names, request).convention
+    assert not [note for note in named.notes if "(n, h, d)" in note]
+    assert [note for note in nameless.notes if "(n, h, d)" in note]
 
 
 @pytest.mark.parametrize("numbers", [(1,), (2,), (3,), (4,), (2, 3), (3, 4)])
