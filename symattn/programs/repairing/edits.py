@@ -119,6 +119,8 @@ class FunctionPlaces:
     observed: Observed
     numbers: tuple[float, ...] = ()  # of the specification
     strides: Strides = field(default_factory=dict)  # the names that are strides, with their tensor
+    # the numbers of the module that nothing reads, by name
+    idle_numbers: dict[str, Kind] = field(default_factory=dict)
     # items of all subscripts, by their text
     subscripts: dict[str, ast.expr] = field(default_factory=dict)
 
@@ -140,7 +142,8 @@ class FunctionPlaces:
         self.expressions = self._short_expressions()
         self.bounds = self._names_that_bound()
         self.unread = self._names_assigned_and_never_read()
-        self.idle = self._values_never_read()
+        self.unread |= self.idle_numbers.keys()
+        self.idle = self._values_never_read() | self.idle_numbers.keys()
         self.rescalers = self._names_subtracted_in_calls()
         self.counters = self._names_of_loops()
         self.carried = self._names_carried_through_loops()
@@ -532,7 +535,11 @@ def enumerate_edits(
     for key in sources.editable:
         source = sources.functions[key]
         names = strides.get(key, {})
-        function = FunctionPlaces(sources.place(key), source, observed, numbers, names)
+        idle = {
+            name: Kind(type(node.value).__name__)  # type: ignore[arg-type]
+            for name, node in sources.idle_numbers_of(key).items()
+        }
+        function = FunctionPlaces(sources.place(key), source, observed, numbers, names, idle)
         where = ("everywhere", "kernels" if source.is_kernel else "arrays")
         result += _EditsOfFunction(function).enumerate(
             [r for r in rules if r.where in where],
@@ -695,7 +702,7 @@ class _EditsOfFunction:
         # Global numbers are in scope too, unless a local name hides them.
         names = {n: used.__globals__[n] for n in used.__code__.co_names if n in used.__globals__}
         plain = {n: Kind(type(x).__name__) for n, x in names.items() if type(x) in (int, float)}  # type: ignore[arg-type]
-        return plain | observed
+        return self._function.idle_numbers | plain | observed
 
     def _add_edit_of_expression(self, rule: EditRule, place: Place, new: str | ast.expr) -> None:
         try:

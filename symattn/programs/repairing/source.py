@@ -347,6 +347,15 @@ class FileText:
                 result[target.id] = value
         return result
 
+    @cached_property
+    def idle_numbers(self) -> dict[str, ast.Constant]:
+        """The numbers that the module assigns to a name which nothing reads: one may have been meant somewhere."""
+        if not self.numbers:
+            return {}
+        names = [n for n in ast.walk(ast.parse("".join(self.lines))) if isinstance(n, ast.Name)]
+        read = {n.id for n in names if isinstance(n.ctx, ast.Load)}
+        return {name: node for name, node in self.numbers.items() if name not in read}
+
 
 def _names_of_loading(module: ast.Module) -> Counter[str]:
     """Count the names that are set or read while a module is loaded, and those that a function declares as global.
@@ -630,6 +639,12 @@ class Sources:
             if name in read and not _differs(function.__globals__.get(name), node.value):
                 result[name] = node
         return result
+
+    def idle_numbers_of(self, key: int) -> dict[str, ast.Constant]:
+        """Return the numbers of a function's module that nothing reads; see ``numbers_of``."""
+        space = self.functions[key].function.__globals__
+        idle = self.text.idle_numbers.items()
+        return {name: node for name, node in idle if not _differs(space.get(name), node.value)}
 
     def _edited_numbers(self, replacements: Sequence[Replacement]) -> dict[str, Any]:
         """Return the numbers of the module that are replaced, by name."""

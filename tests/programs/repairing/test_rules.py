@@ -255,6 +255,16 @@ def test_a_zero_of_the_module_is_edited(tmp_path: Path) -> None:
     assert {"1", "-1"} <= {edit.new for edit in edits if edit.line == 1}
 
 
+@pytest.mark.parametrize(("other", "is_idle"), [("", True), ("\n\ndef g(x):\n    return x * RATE\n", False)])
+def test_a_number_of_the_module_that_nothing_reads_is_tried(tmp_path: Path, other: str, is_idle: bool) -> None:
+    path = tmp_path / "module.py"
+    path.write_text(f"RATE = 0.8\n\n\ndef f(x, y):\n    return x * (1 - y)\n{other}", encoding="utf-8")
+    sources = Sources(load(f"{path}:f").function)
+    edits = enumerate_edits(sources, observe(sources, lambda function: function(X, Y)))
+    reading = [edit for edit in edits if edit.old == "y" and edit.new == "RATE"]
+    assert [edit.reads_idle_name for edit in reading] == [True] * is_idle
+
+
 def test_an_operator_of_two_characters_is_replaced_as_one() -> None:
     old = "a > (b + c)"
     change = narrowed(Replacement(1, 0, 1, len(old), "a >= b + c"), old)
