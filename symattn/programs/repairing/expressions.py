@@ -30,6 +30,7 @@ repeat tile; repeat repeat_interleave; zeros ones; zeros_like ones_like; sin cos
 argmax argmin; len sum; any all; floor ceil round; sinh tanh; float16 float32 float64; cumsum cumprod; sigmoid tanh
 relu gelu; logical_and logical_or; less less_equal; greater greater_equal; vstack hstack; argsort sort
 roll flip; less greater; fmax maximum; fmin minimum; concatenate stack; bfloat16 float32
+maximum logaddexp; max logsumexp; amax logsumexp; softmax log_softmax; silu sigmoid gelu; relu softplus
 """
 
 
@@ -197,6 +198,28 @@ def change_function(p: Place) -> Changes:
     elif p.is_called:
         for other in TWINS.get(node.id, ()):
             yield other
+
+
+#: Functions that keep the axis along which they work, each with the one that leaves it out or keeps one item.
+_RUNNING = {"cumsum": "sum", "cumprod": "prod", "logcumsumexp": "logsumexp"}
+_REDUCING = {reduction: running for running, reduction in _RUNNING.items()}
+_KEEPS_AXIS = ("keepdims", "keepdim")
+
+
+def change_running(p: Place) -> Changes:
+    """A running sum in place of a sum with ``keepdims``, and the other way: the names of arguments change along."""
+    node = p.node
+    word = _called_word(node)
+    if not isinstance(node.func, ast.Attribute):
+        return
+    others = [k for k in node.keywords if k.arg not in _KEEPS_AXIS]
+    if word in _REDUCING and len(others) < len(node.keywords):
+        function = ast.Attribute(node.func.value, _REDUCING[word], ast.Load())
+        yield ast.Call(function, node.args, others)
+    if word in _RUNNING:
+        function = ast.Attribute(node.func.value, _RUNNING[word], ast.Load())
+        keeps = ast.keyword("keepdim" if p.is_torch else "keepdims", ast.Constant(True))
+        yield ast.Call(function, node.args, [*node.keywords, keeps])
 
 
 def _is_method(p: Place) -> bool:
@@ -752,6 +775,7 @@ RULES: tuple[EditRule, ...] = (
     EditRule("and/or", 1, ast.BoolOp, change_connective, likely=True),
     EditRule("branches", 1, ast.IfExp, change_branches, likely=True),
     EditRule("function", 1, (ast.Attribute, ast.Name), change_function, likely=True),
+    EditRule("function", 1, ast.Call, change_running, likely=True, added=LOOKED_AT, where="arrays"),
     EditRule("unwrapped", 1, (ast.Call, ast.Subscript, ast.Attribute), unwrap, likely=True),
     EditRule("arguments", 1, ast.Call, swap_arguments, likely=True),
     EditRule("argument dropped", 1, ast.Call, drop_argument, likely=True),

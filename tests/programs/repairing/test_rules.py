@@ -193,6 +193,9 @@ BODIES = [
     ("factor", 2, "z = np.cumsum(x, axis=1)\n    return x + 1", "return (x + 1) * np.exp(x.sum(1))[:, None]"),
     ("rest of a running sum", 2, "z = x.cumsum(1)\n    return -z", "z = x.cumsum(1)\n    return z[:, 3:] - z"),
     ("rest of a running sum", 2, "z = x.cumsum(0)\n    return np.exp(z)", "return np.exp(x.sum(0) - x.cumsum(0))"),
+    ("function", 1, "return x / y.sum(0, keepdims=True)", "return x / y.cumsum(0)"),
+    ("function", 1, "return x + np.cumprod(y, 1)", "return x + y.prod(1, keepdims=True)"),
+    ("function", 1, "return np.maximum(x, y)", "return np.logaddexp(x, y)"),
 ]  # fmt: skip
 
 
