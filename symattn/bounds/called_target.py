@@ -38,7 +38,8 @@ COUNT_Q = "n_q"
 COUNT_K = "n_k"
 WIDTH = "d_k"
 FACTOR = "factor"  # of the scores, where it follows from d_k
-MADE = (CAUSAL_MASK, PAST, COUNT_Q, COUNT_K, WIDTH, FACTOR)
+DESTINATION = "destination"  # the array into which the output is written
+MADE = (CAUSAL_MASK, PAST, COUNT_Q, COUNT_K, WIDTH, FACTOR, DESTINATION)
 
 
 #: Reasons of a failure that say nothing about the function, and the option of the command line that may help.
@@ -78,6 +79,7 @@ class Argument:
             if self.input is None
             else _WORDS.get(self.form, _WORDS.get(self.input, self.input))
         )
+        text = self.parameter if self.input == DESTINATION else text
         text = f"not {text}" if self.inverted else text
         words = {"ones": "1 and 0", "additive": "0 and −∞", "shifted": "1 and −∞"}
         text += f" as {words[self.numbers]}" if self.numbers else ""
@@ -119,6 +121,11 @@ class Convention:
             a.input for a in self.arguments if a.input is not None and a.input not in MADE
         )
         return tuple(dict.fromkeys(input_names))
+
+    @property
+    def destination(self) -> Argument | None:
+        """The argument into which the function writes its output; None if it returns the output."""
+        return next((a for a in self.arguments if a.input == DESTINATION), None)
 
     @property
     def needs_definition(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from inspect import Parameter
 from numbers import Integral, Real
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from symattn.bounds.called_target import (
     CAUSAL_MASK,
     COUNT_K,
     COUNT_Q,
+    DESTINATION,
     FACTOR,
     PAST,
     WIDTH,
@@ -257,6 +259,8 @@ _LATENT = ("x", "w_dkv", "w_uk", "w_uv", "w_kr")
 _NAMES = {"mask": "mask", "keep": "mask of padding", "doc": "labels of documents"}
 #: Numbers that are computed from the inputs, by the meaning of a parameter.
 _COUNTS = {"past": PAST, "n_q": COUNT_Q, "n_k": COUNT_K, "d_k": WIDTH}
+#: Plain names of a parameter into which the output is written.
+_DESTINATIONS = ("o", "out", "output")
 _END = re.compile("([qk])v?$")  # the end of a name that belongs to queries, or to keys and values
 
 
@@ -281,11 +285,18 @@ class _Agreement(Parameters):
 
     def convention(self) -> Convention:
         arguments = self._make_call_arguments(self._assign_parameter_meanings())
+        # Only of queries and values does the output have the rows and columns.
+        if self._destination and not {*_QKV} <= {a.input for a in arguments}:
+            raise unknown(self.label, self._destination)
         self._check_masks(arguments)
         r = self.request
         notes = [self.guessed] if self.guessed else []
         if any(meaning(p.name) == "tile" and p.default is Parameter.empty for p in self.parameters):
             notes.append(f"Sizes of tiles that must be given are {TILE}.")
+        if self._destination:
+            notes.append(
+                f"The output is what the function writes into {self._destination}, which is NaN before each call."
+            )
         # Parameters are compared without underscores and case.
         topleft = any(plain(a.parameter) == "iscausal" and a.value is True for a in arguments)
         if topleft and r.framework == "torch" and r.alignment == "bottom-right":
@@ -371,11 +382,8 @@ class _Agreement(Parameters):
         wanted = [what for what in self.request.masks if what not in placed]
         if self.request.spec.documents and not {"doc", "doc_q", "doc_k", "bounds"} & placed:
             wanted.append("doc")
-        free = [
-            p.name
-            for p in self.parameters
-            if p.name not in (*results, *self.values, self.mask_name)
-        ]
+        taken = (*results, *self.values, self.mask_name, self._destination)
+        free = [p.name for p in self.parameters if p.name not in taken]
         # With one of each left, there is no other choice, and a note says so.
         if len(wanted) == 1 and len(free) == 1:
             self.guessed = f"{free[0]} is used as the {_NAMES[wanted[0]]}: no name fits better"
@@ -391,7 +399,7 @@ class _Agreement(Parameters):
         self, results: dict[str, str], others: dict[str, str]
     ) -> dict[str, str]:
         """Return the three required places as q, k, v (a single place x as x) if no name contradicts that."""
-        taken = (*others, *self.values, self.mask_name)
+        taken = (*others, *self.values, self.mask_name, self._destination)
         free = [p.name for p in self.parameters if is_place(p) and p.name not in taken]
         if [results.get(n) for n in free] == ["x"]:
             return {free[0]: "x"}
@@ -437,9 +445,27 @@ class _Agreement(Parameters):
             return None if value is None else Argument(p.name, None, value, positional, required)
         if what is not None:
             return Argument(p.name, what, None, positional, required)
+        if p.name == self._destination:
+            return Argument(p.name, DESTINATION, None, positional, required)
         if required:
             raise unknown(self.label, p.name)
         return None
+
+    @cached_property
+    def _destination(self) -> str:
+        """The required parameter into which the function writes its output; "" if there is none.
+
+        It is the only one of a usual name, and the specification has one output, in the shape of the queries.
+        """
+        named = [
+            p.name
+            for p in self.parameters
+            if p.default is Parameter.empty
+            and plain(p.name) in _DESTINATIONS
+            and p.name not in (*self.values, self.mask_name)
+        ]
+        is_single = len(named) == 1 and not self.request.spec.lse
+        return named[0] if is_single else ""
 
     def _choose_mask_argument(
         self, name: str, what: str, positional: bool, required: bool

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from symattn.arrays.notes import listening
 from symattn.bounds.called_target import (
+    DESTINATION,
     IN_PROCESS,
     MADE,
     Argument,
@@ -102,7 +103,7 @@ class Target:
         bits = {
             a: self._snapshot_shape_and_bits(array)
             for a, array in passed.items()
-            if not isinstance(array, (int, float))
+            if not isinstance(array, (int, float)) and a.input != DESTINATION
         }
         interpreted: list[bool] = []
         instead = interpreting() if memory == "interpreted" else contextlib.nullcontext(interpreted)
@@ -112,6 +113,7 @@ class Target:
             instead as interpreted,
         ):
             report = watch(self._function, *layouts.placed(self.convention.arguments, passed))
+            report = self._with_written(report, passed)
         first = _first_of(report.output)
         # the array that the previous call returned, now and then
         before = self._before and (frameworks.read(self._before[0])[0], self._before[1])
@@ -142,6 +144,28 @@ class Target:
                 self._arrays.spoil(first)
         return result
 
+    def _with_written(self, report: Watched, passed: Mapping[Argument, Tensor]) -> Watched:
+        """Return the report with what the function wrote into its destination, if it has one, as its output.
+
+        A function that wrote nothing has failed; one that wrote NaN, into other numbers as well, has not.
+        """
+        destination = self.convention.destination
+        if destination is None or report.error is not None:
+            return report
+        array = passed[destination]
+        untouched = self._make_framework_array(np.full(tuple(array.shape), np.nan), "contiguous")
+        if not prod(array.shape) or self._arrays.bits(array) != self._arrays.bits(untouched):
+            return replace(report, output=array)
+        ones = self._make_framework_array(np.ones(tuple(array.shape)), "contiguous")
+        before = self._arrays.bits(ones)
+        again = {**passed, destination: ones}
+        watch(self._function, *layouts.placed(self.convention.arguments, again))
+        if self._arrays.bits(ones) != before:
+            return replace(report, output=array)
+        kind = "None" if report.output is None else f"an object of {type(report.output).__name__}"
+        message = f"wrote nothing into {destination.parameter}, and returned {kind}"
+        return replace(report, output=None, error=Failure("output", message))
+
     @property
     def written(self) -> Function | None:
         """The function as the user wrote it, inside whatever adapts it; None if it cannot be replaced there."""
@@ -169,6 +193,7 @@ class Target:
             a: self._make_framework_array(value, "contiguous") for a, value in arguments.items()
         }
         places, keywords = layouts.placed(self.convention.arguments, passed)
+        destination = self.convention.destination
         for listener in _listeners:
             listener()
         try:
@@ -179,6 +204,7 @@ class Target:
         except BaseException:
             # An edit may raise anything, even ``SystemExit``.
             return ()
+        output = output if destination is None else passed[destination]
         outcome = self._with_output(Outcome(), output, inputs)
         return () if outcome.error else (outcome.output, *outcome.others)
 
@@ -228,13 +254,23 @@ class Target:
 
     def on(self, kind: type[Planes]) -> Callable[[Tensors], Tensor]:
         """Return the function on another kind of array, of the inputs by name, with its first output in their axes."""
+        if self.convention.destination is not None and self.convention.framework == "torch":
+            # A graph of torch's operators has what a function returns, and not what it writes.
+            returning = _returning_what_it_writes(self._own, self.convention)
+            arguments = tuple(a for a in self.convention.arguments if a.input != DESTINATION)
+            how = replace(self.convention, arguments=arguments)
+            return Target(returning, how, self._name).on(kind)
         function, how = self.made(kind), self.convention
 
         def called(inputs: Tensors) -> Tensor:
-            places, keywords = layouts.placed(
-                how.arguments, {a: layouts.argument(a, how, inputs) for a in how.arguments}
-            )
+            passed = {a: layouts.argument(a, how, inputs) for a in how.arguments}
+            if how.destination is not None:
+                blank = np.zeros(tuple(passed[how.destination].shape))
+                passed[how.destination] = kind.literal(blank)
+            places, keywords = layouts.placed(how.arguments, passed)
             output = function(*places, **keywords)
+            if how.destination is not None:
+                output = _written_of(passed[how.destination])
             # Outputs in another layout are brought into that of the specification.
             return on_first(
                 lambda x: layouts.from_layout(x, inputs, how.layout) if isinstance(x, kind) else x,
@@ -348,6 +384,34 @@ class Target:
         )
 
 
+def _returning_what_it_writes(function: Function, how: Convention) -> Function:
+    """Return a function of torch without its destination, which it makes itself and returns."""
+    torch = sys.modules["torch"]
+    names = {a.input: a.parameter for a in how.arguments}
+    others = [a.parameter for a in how.arguments if a.positional and a.input != DESTINATION]
+    place = next(k for k, a in enumerate(how.arguments) if a.input == DESTINATION)
+    is_positional = how.arguments[place].positional
+
+    def returning(*places: Any, **keywords: Any) -> Any:
+        passed = dict(zip(others, places, strict=True)) | keywords
+        q, v = passed[names["q"]], passed[names["v"]]
+        written = torch.zeros((*q.shape[:-1], v.shape[-1]), dtype=q.dtype)
+        if is_positional:
+            function(*places[:place], written, *places[place:], **keywords)
+        else:
+            function(*places, **keywords, **{names[DESTINATION]: written})
+        return written
+
+    return returning
+
+
+def _written_of(array: Tensor) -> Tensor:
+    """Return what was written into an array of zeros. Raises ``InputError`` if nothing was."""
+    if not (array != 0).any():
+        raise InputError("nothing was written into the destination on this kind of array")
+    return array
+
+
 def _describe_excess(output: Tensor, inputs: Inputs) -> str:
     """Return why outputs have more numbers than any definition gives for these inputs; "" if they have not.
 
@@ -374,7 +438,12 @@ def _shape_of_array(item: object) -> tuple[int, ...] | None:
 
 
 def laid_out_of(memory: Memory, name: str | None) -> Memory:
-    """Return the memory layout of one input: ``strided q`` lays out q alone, and the others are contiguous."""
+    """Return the memory layout of one input: ``strided q`` lays out q alone, and the others are contiguous.
+
+    What is written is contiguous always, and its memory not read-only.
+    """
+    if name == DESTINATION:
+        return "contiguous"
     layout, _, alone = memory.partition(" ")
     return cast(Memory, layout if alone in ("", name) else "contiguous")
 

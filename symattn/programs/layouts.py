@@ -17,6 +17,7 @@ from symattn.bounds.called_target import (
     CAUSAL_MASK,
     COUNT_K,
     COUNT_Q,
+    DESTINATION,
     FACTOR,
     PAST,
     WIDTH,
@@ -389,6 +390,10 @@ def argument(a: Argument, how: Convention, inputs: Inputs) -> Tensor:
         return a.value
     if a.input in _NUMBERS:
         return _NUMBERS[a.input](how, inputs)
+    if a.input == DESTINATION:
+        # It has the rows of the queries, and the columns of the values.
+        shape = (*inputs["q"].shape[:-1], inputs["v"].shape[-1])
+        return to_layout("q", np.full(shape, np.nan), how.layout)
     mask = a.input == CAUSAL_MASK
     value = causal_mask(inputs, how.alignment == "bottom-right") if mask else inputs[a.input]
     if a.inverted and value.dtype != bool:

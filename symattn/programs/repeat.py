@@ -327,6 +327,9 @@ def _yield_call_lines(attribute: str, one: Repeated) -> Iterator[str]:
             # The result of an earlier call, and a copy of it: the next call may overwrite it.
             yield f"earlier = {result}"
             yield f"kept = {_write_copy_code('earlier', one.convention)}"
+        elif (destination := one.convention.destination) is not None:
+            yield result
+            yield f"result = {destination.parameter}"
         else:
             yield f"result = {result}"
     if one.judged.outcome.returned > 1 and len(one.judged.parts) == 1:
