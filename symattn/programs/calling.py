@@ -564,8 +564,12 @@ class _Agreement(Parameters):
             )
         for what in self.request.extras:
             if what not in placed:
+                hint = f"name it {what}"
+                # Heads side by side in the columns of q, k and v are often called packed, too.
+                if what == "w_in" and {"q", "k", "v"} <= placed:
+                    hint += "; if q, k and v have their heads side by side, say --layout nc for --packed"
                 raise InputError(
-                    f"{self.label}: no parameter for the specification's {what} is known; name it {what}"
+                    f"{self.label}: no parameter for the specification's {what} is known; {hint}"
                 )
 
 

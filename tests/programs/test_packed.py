@@ -59,6 +59,14 @@ def agreed(function: Callable[..., Any], spec: Attention) -> Wrapped:
     return how
 
 
+def test_heads_side_by_side_are_no_packed_projection() -> None:
+    def side_by_side(q: Any, k: Any, v: Any) -> Any:
+        return attention(q, k, v)
+
+    with pytest.raises(InputError, match=r"w_in is known; name it w_in; if q, k and v .* --layout nc for --packed"):
+        verify(side_by_side, Attention(heads=2, packed=True))
+
+
 @pytest.mark.parametrize(
     ("function", "spec", "reading", "layout"),
     [
