@@ -176,10 +176,12 @@ def _yield_comparison_cases(
                 "the smallest input that shows a fault",
                 _convert_example_to_arrays(example.inputs),
             )
-    heads = {
-        id(side): side.subject.flow.heads if side.subject.flow is not None else 1 for side in sides
-    }
-    fewer = min(sides, key=lambda side: side.runner.convention.batch_axes(heads[id(side)]))
+
+    def count_axes(side: Session) -> int:
+        axes: int = side.runner.convention.batch_axes(side.subject.flow.counted_heads)
+        return axes
+
+    fewer = min(sides, key=count_axes)
     rng = np.random.default_rng(fewer.seed)
     for group in fewer.subject.source.first().values():
         # Some cases of each group, so that all groups fit into the limit.

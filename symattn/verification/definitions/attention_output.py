@@ -19,6 +19,7 @@ from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import Expected
 from symattn.bounds.inputs import measure_largest_score
 from symattn.document import codec
+from symattn.verification.definitions.definition_flow import FlowOfSteps
 from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.definitions.inner_attention import InnerAttention
 from symattn.verification.definitions.inputs_by_roles import InputsByRoles
@@ -42,6 +43,7 @@ def subject(spec: Attention) -> Definition:
         mistakes=(),
         shapes=(),
         make_source=lambda definition: InputsByRoles(spec),
+        make_flow=lambda definition: FlowOfSteps(spec),
         inner=InnerAttention(
             spec,
             names=(),
@@ -49,7 +51,6 @@ def subject(spec: Attention) -> Definition:
             largest_score=partial(measure_largest_score, spec),
             arrays_of=dict,
             returned=True,
-            alone=True,
         ),
         output_run=OutputRun(
             None, partial(judge.of_attention, spec), screened=partial(_screened, spec)

@@ -1,13 +1,12 @@
 """The search for a cause among the mistakes of a definition.
 
-A mistake is a change of the steps of an attention, or a function of the definition's inputs. If the definition is an
-attention alone, all are of the first kind: changes of a step can be combined with each other, share all arrays before
-it, and have a bound while rows of weights sum to 1. Mistakes of an attention inside a definition become functions.
+A mistake is a change of the steps of an attention, or a function of the definition's inputs. The definition's flow has
+them (``definition_flow``); the search runs and judges them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -19,27 +18,18 @@ from symattn.bounds import judge, reference
 from symattn.bounds.case_result import OF_VALUES, UNFIT, Case, CaseResult, Part
 from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
 from symattn.bounds.reference import Variant
-from symattn.verification import rules
-from symattn.verification.definitions import definition_mistakes
+from symattn.verification.definitions.definition_flow import DefinitionFlow
 from symattn.verification.definitions.definition_subject import CountedKeys, Definition
 from symattn.verification.definitions.function_runs import FunctionRuns
-from symattn.verification.diagnosis import blaming, numbers_of_heads, outofrange, parts, screening
+from symattn.verification.diagnosis import blaming, outofrange, parts, screening
 from symattn.verification.diagnosis.attention_search import AttentionSearch
 from symattn.verification.diagnosis.causes import Cause, Way, by_size
 from symattn.verification.diagnosis.effective_weights import Counted, counted, other_keys
 from symattn.verification.diagnosis.step_runs import StepRuns
-from symattn.verification.rules import (
-    constant_outputs,
-    numbered_operations,
-    operations,
-    recording,
-)
-from symattn.verification.rules.families import families
+from symattn.verification.rules import numbered_operations, operations
 from symattn.verification.rules.predicates import Pairs
 
 _BEYOND = 8  # multiple of the bound
-#: Wrong, right and failed cases that are judged by balls: of an attention alone, whose bounds are quick, and of others.
-_JUDGED_OF_ATTENTION, _JUDGED = (10, 6, 4), (10**6, 30, 0)
 
 
 @dataclass
@@ -54,8 +44,8 @@ class DefinitionSearch(AttentionSearch):
         return self.session.subject
 
     @property
-    def flow(self) -> Attention | None:
-        """See ``Definition.flow``."""
+    def flow(self) -> DefinitionFlow:
+        """What the definition runs, and what can be wrong in it."""
         return self.subject.flow
 
     @cached_property
@@ -65,94 +55,67 @@ class DefinitionSearch(AttentionSearch):
 
     @property
     def floats_decide(self) -> bool:
-        """See ``AttentionSearch``: the bound of an attention on any weights allows much in half formats."""
-        return self.flow is not None
+        """See ``AttentionSearch``."""
+        return self.flow.has_rough_bounds
 
     @property
     def judged(self) -> tuple[int, int, int]:
         """See ``Search``."""
-        return _JUDGED if self.flow is None else _JUDGED_OF_ATTENTION
+        return self.flow.judged
 
     # -- the attention -------------------------------------------------------------------------------------------------
     @property
     def searched(self) -> tuple[Attention, frozenset[str]] | None:
         """See ``AttentionSearch``."""
-        if self.flow is not None:
-            return self.flow, self.names
-        wrong = None if self.subject.inner is None else self.subject.inner.wrong
-        return None if wrong is None else (wrong.spec, wrong.names)
+        return self.flow.attention_of(self.names)
 
     def of_attention(self, mistakes: Iterable[Mistake]) -> Iterator[Mistake]:
-        """See ``AttentionSearch``; of an attention alone, those that change something in the specification."""
-        if self.flow is not None:
-            steps = {step.name for step in self.flow.pipeline(self.names)}
-            for mistake in mistakes:
-                way = mistake.variant
-                if way.values != "v" or way.spec or way.inputs or steps & way.steps.keys():
-                    yield mistake
-        elif self.subject.inner is not None and self.subject.inner.wrong is not None:
-            yield from self.subject.inner.wrong.convert_mistakes(mistakes)
+        """See ``AttentionSearch``."""
+        return self.flow.convert_mistakes(mistakes, self.names)
 
     # -- the mistakes --------------------------------------------------------------------------------------------------
     def every(self) -> list[Mistake]:
-        """The known mistakes of an attention alone, and those of tile widths that the lengths leave possible; otherwise
-        the definition's own mistakes, and those by rule."""
-        if self.flow is not None:
-            known = self.of_attention(rules.known(self.flow, self.names))
-            return [*known, *self.widths_of_tiles()]
-        return [*self.subject.mistakes, *definition_mistakes.changes(self.subject)]
+        """The known mistakes, and of a quick flow those of tile widths that the lengths leave possible."""
+        widths = self.widths_of_tiles() if self.flow.is_quick else ()
+        return [*self.flow.mistakes(self.names), *widths]
 
     def constants(self) -> list[Mistake]:
         """See ``Search``."""
-        if self.flow is not None:
-            return [*constant_outputs.mistakes(self.flow, self.names)]
-        return [*definition_mistakes.constants(self.subject)]
+        return self.flow.constants(self.names)
 
     def families(self) -> Iterator[MistakeFamily]:
-        """Yield the families of the steps that an attention alone has; otherwise mistakes with another number in a
-        field, and outputs with a factor."""
-        if self.flow is None:
-            yield from self.subject.numbered
-            yield from definition_mistakes.of_outputs(self.subject)
-            return
-        names = {step.name for step in self.flow.pipeline(self.names)}
-        for family in families(self.flow):
-            # Any of its numbers changes the same steps.
-            way = family.variant(family.grid[0])
-            if way.spec is not None or way.steps.keys() <= names:
-                yield family
+        """See ``Search``."""
+        return self.flow.families(self.names)
 
     def with_numbers(self) -> Iterator[Mistake]:
-        """See ``Search``; if no number fits all heads of an attention alone, one for each."""
+        """See ``Search``; if no number fits all heads, one for each."""
         of_all_heads = [*super().with_numbers()]
-        yield from of_all_heads
-        if self.flow is not None and not of_all_heads:
-            yield from numbers_of_heads.mistakes(self, self.flow)
+        yield from of_all_heads or self.flow.numbers_of_heads(self)
 
     def others(self) -> Sequence[Mistake]:
         """The further mistakes of the definition."""
         return self.subject.others
 
     def of_arrays(self) -> Iterator[Mistake]:
-        """See ``definition_mistakes.of_arrays``; none of an attention alone, each array of which is one of a step."""
-        yield from () if self.flow is not None else definition_mistakes.of_arrays(self.subject)
+        """See ``AttentionSearch``."""
+        return self.flow.changes_of_arrays()
 
     def further(self) -> list[Mistake]:
-        """See ``Search``; of an attention alone, changes of the entries of any array."""
-        return super().further() if self.flow is None else [*self.entries_of_attention()]
+        """See ``Search``."""
+        return self.flow.further(self.names)
 
     def rare(self) -> Iterator[Mistake]:
-        """Mistakes of tiles of unusual widths: a definition may take as long as many runs of an attention."""
-        yield from () if self.flow is not None else self.widths_of_tiles()
+        """Mistakes of tiles of unusual widths, of a definition that may take as long as many runs of an attention."""
+        yield from () if self.flow.is_quick else self.widths_of_tiles()
 
     def repeats(self, mistake: Mistake) -> bool:
         """See ``Search``: an operation on an array is left out if a mistake of a step gives the same numbers."""
-        return mistake.general or self.flow is None
+        return mistake.general or not self.flow.names_steps
 
     @property
     def decided(self) -> Sequence[Way]:
-        """See ``Search``; operations as well of an attention alone, whose runs have no arrays to bound an error by."""
-        return super().decided if self.flow is None else (*super().decided, self.by_operations)
+        """See ``Search``; operations as well if they have no bound."""
+        return (*super().decided, *([self.by_operations] if self.floats_decide else []))
 
     # -- how they are computed, and by what they are judged ------------------------------------------------------------
     @cached_property
@@ -238,38 +201,24 @@ class DefinitionSearch(AttentionSearch):
         return self.subject.source.axes_of_outputs(self.wrong)
 
     # -- operations ----------------------------------------------------------------------------------------------------
-    def by_operations(self) -> Iterable[Mistake]:
-        """See ``AttentionSearch``: operations are recorded on inputs whose sizes differ."""
-        inputs = reference.float64_inputs(self.telling.case.inputs)
-        if self.flow is not None:
-            accepted = partial(screening.leaves_little, self, self.telling)
-            replacements = operations.replacements(self.flow, inputs, accepted)
-            return self.likely_by_rule(
-                [_make_operation_mistake(words, new, [*inputs]) for words, new in replacements]
-            )
-        return self._by_operations_of_ways(inputs)
-
-    def _by_operations_of_ways(self, inputs: Mapping[str, np.ndarray]) -> list[Mistake]:
-        """Return likely replacements of one operation in one of the definition's ways."""
-        subject = self.subject
+    def by_operations(self) -> list[Mistake]:
+        """See ``AttentionSearch``: operations are recorded on inputs whose sizes differ, way by way."""
+        subject, inputs = self.subject, reference.float64_inputs(self.telling.case.inputs)
         wrong = {subject.outputs[k] for k in self._wrong_outputs}
         # A wrong log-sum alone points to the log-sum's own step.
-        step = "lse" if wrong == {"lse"} else subject.step
+        step = "lse" if wrong == {"lse"} else ""
+        choose = self.likely_by_rule if self.floats_decide else self.select_likely
 
         def accepted(outputs: Sequence[np.ndarray]) -> bool:
             return screening.leaves_little(self, self.telling, self._with_right_outputs(outputs))
 
-        for number, way in enumerate(subject.recorded or subject.ways):
+        for number, way in enumerate(subject.recorded_ways):
             form = subject.describe_other_form(number)
-            result = self.select_likely(
-                Mistake(
-                    operations.step_to_blame(new.step, step),
-                    *self._for_wrong_outputs(
-                        f"{words}{form}", partial(recording.run_replaced, way, new)
-                    ),
-                )
+            mistakes = [
+                self.flow.replace_operation(f"{words}{form}", way, new, self.names, step)
                 for words, new in operations.replacements(way, inputs, accepted)
-            )
+            ]
+            result = [*choose([*map(self._make_for_wrong_outputs, mistakes)])]
             if result:
                 return result
         return []
@@ -288,6 +237,14 @@ class DefinitionSearch(AttentionSearch):
             return [*outputs]
         pairs = enumerate(zip(outputs, parts, strict=True))
         return [y if k in wrong else part.expected.near for k, (y, part) in pairs]
+
+    def _make_for_wrong_outputs(self, mistake: Mistake) -> Mistake:
+        """Return the mistake, made for the wrong outputs alone if it would spoil right ones."""
+        # A change of steps is one of the only output.
+        if isinstance(mistake.way, Variant):
+            return mistake
+        words, run = self._for_wrong_outputs(mistake.cause, mistake.run)
+        return replace(mistake, cause=words, way=run)
 
     def _for_wrong_outputs(self, words: str, run: Compute) -> tuple[str, Compute]:
         """Return a change, made for the wrong outputs alone if it would spoil right ones: code may compute these
@@ -331,7 +288,9 @@ class DefinitionSearch(AttentionSearch):
     def numbers_in_operations(self) -> Iterator[Mistake]:
         """See ``AttentionSearch``: the inputs, the outputs, and the results of operations in between."""
         subject, telling = self.subject, self.telling
-        if self.flow is not None or telling.ratios is None or not screening.is_finite(telling):
+        is_shown = telling.ratios is not None and screening.is_finite(telling)
+        # Families have a number for every array of a step.
+        if self.flow.names_steps or not is_shown:
             return
         inputs = reference.float64_inputs(telling.case.inputs)
         named = {
@@ -339,7 +298,7 @@ class DefinitionSearch(AttentionSearch):
             for i in subject.inputs
             if i.made is None and i.name not in ("mask", "keep", "drop")
         }
-        way = (subject.recorded or subject.ways)[0]
+        way = subject.recorded_ways[0]
         nearest = numbered_operations.numbered_operations(way, inputs, named, self._left_in_telling)
         yield from self.fit_numbers(map(self._number_for_wrong_outputs, nearest))
 
@@ -393,8 +352,9 @@ class DefinitionSearch(AttentionSearch):
         return super().found()
 
     def otherwise(self, found: tuple[Mistake, ...]) -> tuple[Cause, ...]:
-        """See ``Search``: by rows of an attention alone, else output by output."""
-        return self._explain_outputs(found) if self.flow is None else self._explain_rows(found)
+        """See ``Search``: by rows of an attention's output, else output by output."""
+        explain = self._explain_rows if self.flow.has_rows else self._explain_outputs
+        return explain(found)
 
     def _explain_outputs(self, found: tuple[Mistake, ...]) -> tuple[Cause, ...]:
         """Return one cause for each wrong output, if that explains them all."""
@@ -506,15 +466,3 @@ class DefinitionSearch(AttentionSearch):
         ]
         cases = [as_attention(r) for r in self.session.records if r.ratios is not None]
         return outofrange.out_of_range(self.session, lost, cases, judge=called)[:1] if lost else ()
-
-
-def _make_operation_mistake(
-    words: str, new: recording.OtherOperation, names: Sequence[str]
-) -> Mistake:
-    """Return the mistake of one replaced operation, in attention with the named inputs."""
-
-    def output(spec: Attention, values: Mapping[str, Any]) -> Any:
-        return recording.run_replaced(spec, new, **{name: values[name] for name in names})
-
-    step = operations.step_to_blame(new.step, "output")
-    return Mistake(step, words, reference.Variant({"output": output}), in_floats=True, general=True)

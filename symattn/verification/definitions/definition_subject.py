@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from math import inf, prod
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -30,8 +30,9 @@ from symattn.bounds.domain import Domain
 from symattn.bounds.mistake import At, Compute, Mistake, MistakeFamily
 from symattn.bounds.reference import canonical, float64_outputs, lifted, trace
 from symattn.document.errors import SymattnError
-from symattn.verification import power, reduce
+from symattn.verification import reduce
 from symattn.verification.definitions import definition_judge
+from symattn.verification.definitions.definition_flow import DefinitionFlow, FlowOfWays
 from symattn.verification.definitions.definition_mistakes import DefinitionForm
 from symattn.verification.definitions.inner_attention import InnerAttention
 from symattn.verification.definitions.inputs_by_letters import (
@@ -47,7 +48,7 @@ from symattn.verification.definitions.output_run import OutputRun
 from symattn.verification.definitions.recurrent_law import RecurrentLaw
 from symattn.verification.diagnosis.observe import ObservedScale, scales
 from symattn.verification.input_source import Array, InputPairs, InputSource, Random
-from symattn.verification.power import Mutation, powers
+from symattn.verification.power import Mutation
 from symattn.verification.probing import groups, hints
 from symattn.verification.report import Counterexample, SmallestSeen, StepPower
 
@@ -57,8 +58,6 @@ if TYPE_CHECKING:
     from symattn.verification.engine import Session
 
 _FEW_TOKENS = 4  # that are computed one after the other in float64
-#: Entries of a recurrence's inputs beyond which no bounds in other formats are computed, which takes seconds.
-_LARGEST_BOUNDED_IN_OTHER_FORMATS = 512
 Entries = Callable[[tuple[int, ...], Random], Array]
 
 #: Groups that test what is computed rather than its arithmetic, unless a subject names others.
@@ -158,6 +157,7 @@ class Definition:
     law       the law of rounding of a recurrence, which replaces the bounds of ``ways`` on the inputs that it covers
     fields    the fields of the specification that differ from the defaults, for the report
     make_source  makes the maker of its inputs
+    make_flow  makes its flow, of steps or of ``ways``
     look_closer  searches for faults that no bound shows, if no fault is known
     look_early  does the quicker part of that before most calls, if a verdict alone is wanted
     what      what the inputs must fit, in words
@@ -209,6 +209,7 @@ class Definition:
     leak: str = "NaN in a key or value that no query may attend to reaches an output"
     fields: Mapping[str, str] = field(default_factory=dict)
     make_source: Callable[[Definition], InputSource] = InputsByLetters
+    make_flow: Callable[[Definition], DefinitionFlow] = FlowOfWays
     look_closer: Callable[[Session], None] | None = None
     look_early: Callable[[Session], None] | None = None
     what: str = "the definition"
@@ -231,12 +232,17 @@ class Definition:
         """
         if not number:
             return ""
-        way = (self.recorded or self.ways)[number]
+        way = self.recorded_ways[number]
         of_ways = () if self.recorded else self.forms
         form = (
             way.words if isinstance(way, DefinitionForm) else "".join(of_ways[number : number + 1])
         )
         return f", in the form {form}" if form else ", in another form of the definition"
+
+    @property
+    def recorded_ways(self) -> tuple[Compute, ...]:
+        """The ways in which single operations are replaced."""
+        return self.recorded or self.ways
 
     # -- letters -------------------------------------------------------------------------------------------------------
     def shape(self, name: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -385,10 +391,10 @@ class Definition:
         """The attention that it is or contains; None if there is none."""
         return None if self.inner is None else self.inner.spec
 
-    @property
-    def flow(self) -> Attention | None:
-        """The attention that it is, of which every array is one of a step; None if it is more than an attention."""
-        return self.inner.spec if self.inner is not None and self.inner.alone else None
+    @cached_property
+    def flow(self) -> DefinitionFlow:
+        """What it runs, and what can be wrong in it."""
+        return self.make_flow(self)
 
     @property
     def returns_attended(self) -> bool:
@@ -494,52 +500,17 @@ class Definition:
     def form(self, session: Session, wrong: Sequence[CaseResult]) -> tuple[str, str]:
         """Return step and name of a form of the attention that loses relative accuracy and whose own bound covers all
         errors, or ("", "")."""
-        if self.flow is None:
-            return "", ""
-        # Only a wrong function needs it.
-        from symattn.verification.diagnosis.coarser import form
-
-        return form(self.flow, session.precision, wrong)
+        return self.flow.find_form(session.precision, wrong)
 
     def blamed(
         self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]
     ) -> tuple[str, str]:
-        """Return the step to blame for a fault that no known mistake explains, and the evidence in words.
-
-        Of an attention alone, see ``diagnosis.blaming``. Otherwise it is the idle step of the attention inside without
-        which all is right, or that its values are in other places; else the definition's step, and the narrower format
-        whose arithmetic could make such errors.
-        """
-        from symattn.verification.diagnosis import blaming
-        from symattn.verification.diagnosis.coarser import coarser
-
-        if self.flow is not None:
-            return blaming.blamed(session, smallest, records)
-        # A step of the attention says more than the definition's own step.
-        wrong = [smallest, *(r for r in records if r.finding == "values")]
-        looks = (blaming.idle_step, blaming.other_function, blaming.other_values)
-        for look in looks if self.inner is not None else ():
-            step, evidence = look(session, wrong)
-            if step:
-                return step, evidence
-        # Bounds in other formats cost as much as the first one.
-        if self.law is not None and smallest.case.size > _LARGEST_BOUNDED_IN_OTHER_FORMATS:
-            return self.step, ""
-        step, evidence = coarser(session, records)
-        return step or self.step, evidence
+        """Return the step to blame for a fault that no known mistake explains, and the evidence in words."""
+        return self.flow.blame_step(session, smallest, records)
 
     def coarse(self, session: Session, narrow: str) -> tuple[str, str]:
-        """Return the step to blame if arithmetic in a ``narrow`` format could cause all errors, and the evidence: the
-        side of the softmax, if the output of an attention shows it; else the definition's own step."""
-        step, evidence = "", ""
-        if self.returns_attended:
-            from symattn.verification.diagnosis.coarser import side
-
-            step, evidence = side(session, narrow)
-        if step or self.flow is not None:
-            return step, evidence
-        name = f"all-{narrow}" if narrow == session.precision.input.name else narrow
-        return self.step, f"its errors are ones that {name} arithmetic could make"
+        """Return the step to blame if arithmetic in a ``narrow`` format could cause all errors, and the evidence."""
+        return self.flow.blame_format(session, narrow)
 
     # -- the report ----------------------------------------------------------------------------------------------------
     def words(self, session: Session) -> str:
@@ -547,21 +518,12 @@ class Definition:
         return f"{self.title}, {session.domain.words}" if self.title else session.domain.words
 
     def power(self, session: Session) -> tuple[StepPower, ...]:
-        """Return the power of the judged cases for each step: of an attention alone, or with a known mistake."""
-        drawn = self.source.drawn_for_power(session)
-        if self.flow is None:
-            by_step = {step: [alike] for step, alike in self.mutations_by_step().items()}
-            return powers(self.right, by_step, drawn, session.tried)
-        right, mutations = power.of_attention(self.flow, _names_of_tried(session, drawn))
-        return powers(right, mutations, drawn, session.tried, partial(_find_by_bits, session))
+        """Return the power of the judged cases for each step."""
+        return self.flow.measure_power(session)
 
     def smallest_seen(self, session: Session) -> tuple[SmallestSeen, ...]:
         """Return the smallest relative errors of a step's numbers that the judged cases would have shown."""
-        if self.flow is None:
-            return ()
-        drawn = self.source.drawn_for_power(session)
-        names, by_bits = _names_of_tried(session, drawn), partial(_find_by_bits, session)
-        return power.smallest_seen(self.flow, names, drawn, session.tried, by_bits)
+        return self.flow.find_smallest_seen(session)
 
     def mutations_by_step(self) -> dict[str, list[Mutation]]:
         """Return the known mistakes of each step that change outputs in float64."""
@@ -614,17 +576,6 @@ def _has_rows_of_attention(judged: CaseResult) -> bool:
         return False
     output, _ = judged.where
     return output == 0
-
-
-def _names_of_tried(session: Session, drawn: Sequence[Inputs]) -> frozenset[str]:
-    """Return the names of the inputs of cases that were tried; of drawn ones, if none was judged."""
-    inputs = next((inputs for inputs, _ in session.tried[:1]), drawn[0])
-    return frozenset(inputs)
-
-
-def _find_by_bits(session: Session, mutation: Mutation) -> float:
-    """Return the smallest share of a mistake that the bits of half precision show; ∞ if none were read."""
-    return session.trial.smallest(mutation.variant) if session.trial else inf
 
 
 def known(factor: str, sizes: Mapping[str, int]) -> int:

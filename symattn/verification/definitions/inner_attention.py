@@ -80,8 +80,7 @@ class InnerAttention:
     ``largest_score`` returns the largest |s| of inputs of the definition, before masks; scores are proportional to the
     input ``scaling``. ``arrays_of`` undoes ``arrange``; None if it cannot be undone. ``attended`` reads the output of
     the attention off the function, and ``wrong`` makes its mistakes; without them neither is asked for. ``returned``
-    says that this output is the definition's first one, and ``alone`` that the definition is nothing but the attention:
-    it takes its arrays and returns its output.
+    says that this output is the definition's first one.
     """
 
     spec: Attention
@@ -93,7 +92,6 @@ class InnerAttention:
     attended: Attended | None = None
     wrong: WrongAttention | None = None
     returned: bool = False
-    alone: bool = False
 
     def maker(self, session: Session) -> Maker:
         """Return the maker of inputs of the attention, within the domain of the verification."""

@@ -41,7 +41,8 @@ def residues(session: Session) -> IdentityResult | None:
     if make is None or session.over:
         return None
     seconds = float(round(max(min(_SECONDS, session.effort.left), 1.0)))
-    result: IdentityResult | None = make(session.subject.flow, seconds, session.domain)
+    spec = session.subject.flow.spec_on_residues
+    result: IdentityResult | None = make(spec, seconds, session.domain)
     return result
 
 

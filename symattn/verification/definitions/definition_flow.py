@@ -1,0 +1,400 @@
+"""The flow of a definition: what computes its outputs, and what can be wrong in it.
+
+A flow is one of named steps, or of functions of all inputs. The search for causes and the report ask both the same
+questions, so that neither needs to know which of them it is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING
+
+from symattn.arrays.precision import Precision
+from symattn.attention.spec import Attention
+from symattn.bounds.called_target import Inputs
+from symattn.bounds.case_result import CaseResult
+from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
+from symattn.bounds.reference import Values, Variant
+from symattn.verification import power, rules
+from symattn.verification.definitions import definition_mistakes
+from symattn.verification.definitions.inner_attention import WrongAttention
+from symattn.verification.power import Mutation
+from symattn.verification.report import SmallestSeen, StepPower
+from symattn.verification.rules import constant_outputs
+from symattn.verification.rules.families import families
+from symattn.verification.rules.operations import step_to_blame
+from symattn.verification.rules.recording import OtherOperation, run_replaced
+
+if TYPE_CHECKING:
+    from symattn.verification.definitions.definition_subject import Definition
+    from symattn.verification.diagnosis.attention_search import AttentionSearch
+    from symattn.verification.engine import Session
+
+#: Wrong, right and failed cases that are judged by balls, if these are quick, and if they are not.
+_JUDGED_QUICKLY, _JUDGED = (10, 6, 4), (10**6, 30, 0)
+#: Entries of a recurrence's inputs beyond which no bounds in other formats are computed, which takes seconds.
+_LARGEST_BOUNDED_IN_OTHER_FORMATS = 512
+#: An attention, and the names of its inputs.
+AttentionOfNames = tuple[Attention, frozenset[str]]
+
+
+class DefinitionFlow(ABC):
+    """What a definition runs, and its mistakes by rule.
+
+    ``names`` are those of the inputs that a function takes.
+    """
+
+    # -- a right function ----------------------------------------------------------------------------------------------
+    @abstractmethod
+    def measure_power(self, session: Session) -> tuple[StepPower, ...]:
+        """Return the power of the judged cases for each step."""
+
+    @abstractmethod
+    def find_smallest_seen(self, session: Session) -> tuple[SmallestSeen, ...]:
+        """Return the smallest relative errors of a step's numbers that the judged cases would have shown."""
+
+    @property
+    @abstractmethod
+    def spec_on_residues(self) -> Attention | None:
+        """The attention whose arrays are drawn as residues; None if a definition draws its own."""
+
+    @property
+    @abstractmethod
+    def counted_heads(self) -> int:
+        """The number of heads that a function's convention counts as an axis of its own."""
+
+    # -- mistakes ------------------------------------------------------------------------------------------------------
+    @abstractmethod
+    def attention_of(self, names: frozenset[str]) -> AttentionOfNames | None:
+        """Return the attention whose steps mistakes change, with the names of its inputs; None if there is none."""
+
+    @abstractmethod
+    def convert_mistakes(
+        self, mistakes: Iterable[Mistake], names: frozenset[str]
+    ) -> Iterator[Mistake]:
+        """Yield these mistakes of that attention as mistakes of the definition, as far as they are any."""
+
+    @abstractmethod
+    def mistakes(self, names: frozenset[str]) -> list[Mistake]:
+        """Return the known mistakes."""
+
+    @abstractmethod
+    def constants(self, names: frozenset[str]) -> list[Mistake]:
+        """Return the mistakes whose output ignores inputs, such as zeros."""
+
+    @abstractmethod
+    def families(self, names: frozenset[str]) -> Iterator[MistakeFamily]:
+        """Yield the mistakes with a number."""
+
+    @abstractmethod
+    def changes_of_arrays(self) -> Iterator[Mistake]:
+        """Yield changes of the entries of what is passed to a function and returned by it."""
+
+    @abstractmethod
+    def further(self, names: frozenset[str]) -> list[Mistake]:
+        """Return less likely mistakes, such as changes of any array by rule."""
+
+    @abstractmethod
+    def replace_operation(
+        self, words: str, way: Compute, new: OtherOperation, names: frozenset[str], step: str
+    ) -> Mistake:
+        """Return the mistake of one replaced operation in a way of computing.
+
+        It is blamed on the step of the array that is replaced; if that has none, on ``step``, or by default on the
+        flow's own.
+        """
+
+    @abstractmethod
+    def numbers_of_heads(self, search: AttentionSearch) -> Iterator[Mistake]:
+        """Yield the mistakes with a number for each head that a search fits."""
+
+    # -- how they are searched for -------------------------------------------------------------------------------------
+    @property
+    @abstractmethod
+    def has_rough_bounds(self) -> bool:
+        """Return whether the bound on a mistake allows much in half formats, so that floats decide about it."""
+
+    @property
+    @abstractmethod
+    def names_steps(self) -> bool:
+        """Return whether every mistake but an operation names a step: of those with the same numbers all are named, and
+        families have a number for every array."""
+
+    @property
+    @abstractmethod
+    def has_rows(self) -> bool:
+        """Return whether the only output has rows of an attention, whose run explains them row by row."""
+
+    @property
+    @abstractmethod
+    def is_quick(self) -> bool:
+        """Return whether a run takes no longer than one of an attention, so that mistakes may be many."""
+
+    @property
+    def judged(self) -> tuple[int, int, int]:
+        """The numbers of wrong, right and failed cases that are judged by balls."""
+        return _JUDGED_QUICKLY if self.is_quick else _JUDGED
+
+    # -- a fault that no mistake explains ------------------------------------------------------------------------------
+    @abstractmethod
+    def find_form(self, precision: Precision, wrong: Sequence[CaseResult]) -> tuple[str, str]:
+        """Return step and name of a form that loses relative accuracy and whose own bound covers all errors, or
+        ("", "")."""
+
+    @abstractmethod
+    def blame_step(
+        self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]
+    ) -> tuple[str, str]:
+        """Return the step to blame for a fault that no known mistake explains, and the evidence in words."""
+
+    @abstractmethod
+    def blame_format(self, session: Session, narrow: str) -> tuple[str, str]:
+        """Return the step to blame if arithmetic in a ``narrow`` format could cause all errors, and the evidence."""
+
+
+@dataclass(frozen=True)
+class FlowOfSteps(DefinitionFlow):
+    """The steps of an attention alone: it takes its arrays and returns its output.
+
+    All mistakes are changes of steps. They can be combined with each other, share all arrays before the step, and have
+    a bound while rows of weights sum to 1.
+    """
+
+    spec: Attention
+
+    has_rough_bounds = names_steps = has_rows = is_quick = True
+
+    def measure_power(self, session: Session) -> tuple[StepPower, ...]:
+        """See ``DefinitionFlow``: every step of the inputs that were tried, with mistakes by rule."""
+        drawn = session.subject.source.drawn_for_power(session)
+        right, mutations = power.of_attention(self.spec, _names_of_tried(session, drawn))
+        by_bits = partial(_find_by_bits, session)
+        return power.powers(right, mutations, drawn, session.tried, by_bits)
+
+    def find_smallest_seen(self, session: Session) -> tuple[SmallestSeen, ...]:
+        """See ``DefinitionFlow``."""
+        drawn = session.subject.source.drawn_for_power(session)
+        names, by_bits = _names_of_tried(session, drawn), partial(_find_by_bits, session)
+        return power.smallest_seen(self.spec, names, drawn, session.tried, by_bits)
+
+    @property
+    def spec_on_residues(self) -> Attention:
+        """See ``DefinitionFlow``."""
+        return self.spec
+
+    @property
+    def counted_heads(self) -> int:
+        """See ``DefinitionFlow``."""
+        return self.spec.heads
+
+    def attention_of(self, names: frozenset[str]) -> AttentionOfNames:
+        """See ``DefinitionFlow``."""
+        return self.spec, names
+
+    def convert_mistakes(
+        self, mistakes: Iterable[Mistake], names: frozenset[str]
+    ) -> Iterator[Mistake]:
+        """See ``DefinitionFlow``: those that change something in the specification."""
+        steps = self._names_of_steps(names)
+        for mistake in mistakes:
+            way = mistake.variant
+            if way.values != "v" or way.spec or way.inputs or steps & way.steps.keys():
+                yield mistake
+
+    def mistakes(self, names: frozenset[str]) -> list[Mistake]:
+        """See ``DefinitionFlow``: those by rule of every step."""
+        return [*self.convert_mistakes(rules.known(self.spec, names), names)]
+
+    def constants(self, names: frozenset[str]) -> list[Mistake]:
+        """See ``DefinitionFlow``."""
+        return [*constant_outputs.mistakes(self.spec, names)]
+
+    def families(self, names: frozenset[str]) -> Iterator[MistakeFamily]:
+        """See ``DefinitionFlow``: those of the steps that there are."""
+        steps = self._names_of_steps(names)
+        for family in families(self.spec):
+            # Any of its numbers changes the same steps.
+            way = family.variant(family.grid[0])
+            if way.spec is not None or way.steps.keys() <= steps:
+                yield family
+
+    def changes_of_arrays(self) -> Iterator[Mistake]:
+        """See ``DefinitionFlow``: none, as each array is one of a step."""
+        yield from ()
+
+    def further(self, names: frozenset[str]) -> list[Mistake]:
+        """See ``DefinitionFlow``: changes of the entries of any array."""
+        return [*self.convert_mistakes(rules.of_entries(self.spec, names), names)]
+
+    def replace_operation(
+        self, words: str, way: Compute, new: OtherOperation, names: frozenset[str], step: str
+    ) -> Mistake:
+        """See ``DefinitionFlow``: a change of the last step, which has no bound."""
+
+        def output(spec: Attention, values: Values) -> object:
+            return run_replaced(spec, new, **{name: values[name] for name in names})
+
+        return Mistake(
+            step_to_blame(new.step, step or "output"),
+            words,
+            Variant({"output": output}),
+            in_floats=True,
+            general=True,
+        )
+
+    def numbers_of_heads(self, search: AttentionSearch) -> Iterator[Mistake]:
+        """See ``DefinitionFlow``."""
+        from symattn.verification.diagnosis import numbers_of_heads
+
+        yield from numbers_of_heads.mistakes(search, self.spec)
+
+    def find_form(self, precision: Precision, wrong: Sequence[CaseResult]) -> tuple[str, str]:
+        """See ``DefinitionFlow``."""
+        from symattn.verification.diagnosis.coarser import form
+
+        return form(self.spec, precision, wrong)
+
+    def blame_step(
+        self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]
+    ) -> tuple[str, str]:
+        """See ``diagnosis.blaming``."""
+        from symattn.verification.diagnosis import blaming
+
+        return blaming.blamed(session, smallest, records)
+
+    def blame_format(self, session: Session, narrow: str) -> tuple[str, str]:
+        """See ``DefinitionFlow``: the side of the softmax, if the output shows it."""
+        from symattn.verification.diagnosis.coarser import side
+
+        return side(session, narrow)
+
+    def _names_of_steps(self, names: frozenset[str]) -> set[str]:
+        return {step.name for step in self.spec.pipeline(names)}
+
+
+@dataclass(frozen=True)
+class FlowOfWays(DefinitionFlow):
+    """The ways of a definition, which are functions of all its inputs.
+
+    A mistake is such a function too. Those of an attention inside, if there is one, are made so.
+    """
+
+    definition: Definition
+
+    has_rough_bounds = names_steps = has_rows = is_quick = False
+    spec_on_residues = None
+    counted_heads = 1
+
+    @property
+    def _inner_mistakes(self) -> WrongAttention | None:
+        inner = self.definition.inner
+        return None if inner is None else inner.wrong
+
+    def measure_power(self, session: Session) -> tuple[StepPower, ...]:
+        """See ``DefinitionFlow``: each step with a known mistake."""
+        definition = self.definition
+        drawn = definition.source.drawn_for_power(session)
+        by_step = {step: [alike] for step, alike in definition.mutations_by_step().items()}
+        return power.powers(definition.right, by_step, drawn, session.tried)
+
+    def find_smallest_seen(self, session: Session) -> tuple[SmallestSeen, ...]:
+        """See ``DefinitionFlow``: none, as a function has no numbers in between."""
+        return ()
+
+    def attention_of(self, names: frozenset[str]) -> AttentionOfNames | None:
+        """See ``DefinitionFlow``: the attention inside."""
+        wrong = self._inner_mistakes
+        return None if wrong is None else (wrong.spec, wrong.names)
+
+    def convert_mistakes(
+        self, mistakes: Iterable[Mistake], names: frozenset[str]
+    ) -> Iterator[Mistake]:
+        """See ``DefinitionFlow``: as functions."""
+        if self._inner_mistakes is not None:
+            yield from self._inner_mistakes.convert_mistakes(mistakes)
+
+    def mistakes(self, names: frozenset[str]) -> list[Mistake]:
+        """See ``DefinitionFlow``: the definition's own, and those by rule."""
+        return [*self.definition.mistakes, *definition_mistakes.changes(self.definition)]
+
+    def constants(self, names: frozenset[str]) -> list[Mistake]:
+        """See ``DefinitionFlow``."""
+        return [*definition_mistakes.constants(self.definition)]
+
+    def families(self, names: frozenset[str]) -> Iterator[MistakeFamily]:
+        """See ``DefinitionFlow``: another number in a field, and outputs with a factor."""
+        yield from self.definition.numbered
+        yield from definition_mistakes.of_outputs(self.definition)
+
+    def changes_of_arrays(self) -> Iterator[Mistake]:
+        """See ``DefinitionFlow``."""
+        return definition_mistakes.of_arrays(self.definition)
+
+    def further(self, names: frozenset[str]) -> list[Mistake]:
+        """See ``DefinitionFlow``."""
+        return [*self.changes_of_arrays(), *self.definition.others]
+
+    def replace_operation(
+        self, words: str, way: Compute, new: OtherOperation, names: frozenset[str], step: str
+    ) -> Mistake:
+        """See ``DefinitionFlow``."""
+        blamed = step_to_blame(new.step, step or self.definition.step)
+        return Mistake(blamed, words, partial(run_replaced, way, new))
+
+    def numbers_of_heads(self, search: AttentionSearch) -> Iterator[Mistake]:
+        """See ``DefinitionFlow``: none."""
+        yield from ()
+
+    def find_form(self, precision: Precision, wrong: Sequence[CaseResult]) -> tuple[str, str]:
+        """See ``DefinitionFlow``: none, as each way has its own bound."""
+        return "", ""
+
+    def blame_step(
+        self, session: Session, smallest: CaseResult, records: Sequence[CaseResult]
+    ) -> tuple[str, str]:
+        """See ``DefinitionFlow``: the idle step of the attention inside without which all is right, or that its values
+        are in other places; else the definition's step, and the narrower format whose arithmetic could make such
+        errors."""
+        from symattn.verification.diagnosis import blaming
+        from symattn.verification.diagnosis.coarser import coarser
+
+        definition = self.definition
+        # A step of the attention says more than the definition's own step.
+        wrong = [smallest, *(r for r in records if r.finding == "values")]
+        looks = (blaming.idle_step, blaming.other_function, blaming.other_values)
+        for look in looks if definition.inner is not None else ():
+            step, evidence = look(session, wrong)
+            if step:
+                return step, evidence
+        # Bounds in other formats cost as much as the first one.
+        if definition.law is not None and smallest.case.size > _LARGEST_BOUNDED_IN_OTHER_FORMATS:
+            return definition.step, ""
+        step, evidence = coarser(session, records)
+        return step or definition.step, evidence
+
+    def blame_format(self, session: Session, narrow: str) -> tuple[str, str]:
+        """See ``DefinitionFlow``: the side of the softmax, if an output of attention shows it; else the definition's
+        own step."""
+        if self.definition.returns_attended:
+            from symattn.verification.diagnosis.coarser import side
+
+            step, evidence = side(session, narrow)
+            if step:
+                return step, evidence
+        name = f"all-{narrow}" if narrow == session.precision.input.name else narrow
+        return self.definition.step, f"its errors are ones that {name} arithmetic could make"
+
+
+def _names_of_tried(session: Session, drawn: Sequence[Inputs]) -> frozenset[str]:
+    """Return the names of the inputs of cases that were tried; of drawn ones, if none was judged."""
+    inputs = next((inputs for inputs, _ in session.tried[:1]), drawn[0])
+    return frozenset(inputs)
+
+
+def _find_by_bits(session: Session, mutation: Mutation) -> float:
+    """Return the smallest share of a mistake that the bits of half precision show; ∞ if none were read."""
+    return session.trial.smallest(mutation.variant) if session.trial else inf
