@@ -147,17 +147,26 @@ def _yield_mask_joining_mistakes(spec: Attention) -> Iterator[Mistake]:
         yield in_fields("mask", "the padding mask is left out", padding=False)
     if spec.mask is not None:
         yield in_fields("mask", "the mask given is left out", mask=None)
-    for words, join in _JOINS.items():
+    joins = dict(_JOINS)
+    if sum(map(bool, there)) == 2 and _window_forbids_later_keys(spec):
+        # All that the causal mask forbids is forbidden by both: it would merely be left out.
+        del joins[_BOTH_FORBID]
+    for words, join in joins.items():
         yield opening(f"several masks are joined by {words}", partial(_as_one, join))
 
 
+def _window_forbids_later_keys(spec: Attention) -> bool:
+    """Return whether there is a causal mask, and a window that hides all that it hides."""
+    after = spec.sides[1]
+    return spec.causal and after is not None and after <= 0
+
+
+_BOTH_FORBID = "exclusive or of what they forbid: a key is seen that two masks both forbid"
 #: Wrong ways to join masks, from what each of them allows.
 _JOINS: dict[str, Callable[[list[Any]], Any]] = {
     "or: a key is seen that one of them allows": np.logical_or.reduce,
     "exclusive or: a key is seen that one of two masks allows and the other forbids": np.logical_xor.reduce,
-    "exclusive or of what they forbid: a key is seen that two masks both forbid": lambda found: (
-        ~np.logical_xor.reduce([~a for a in found])
-    ),
+    _BOTH_FORBID: lambda found: ~np.logical_xor.reduce([~a for a in found]),
 }
 _ALONE = Attention()
 
