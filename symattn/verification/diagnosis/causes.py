@@ -358,6 +358,10 @@ class Search(ABC):
         if mistake.in_floats:
             return not wrong or screening.left(self, wrong, mistake) <= screening.LITTLE
         cases = [*wrong, *self.wrong[:_ASKED]]
+        # Where a mistake is undefined it contradicts nothing: it has to give some of the wrong numbers.
+        with_numbers = [r for r in cases if r.finding == "values"]
+        if with_numbers and not any(self.gives_wrong_numbers(r, mistake) for r in with_numbers):
+            return False
         outputs = frozenset[int]().union(*(r.wrong for r in cases))
         # With one output concerned nothing is left to require.
         if self.among is not None or len(outputs) < 2:
@@ -480,6 +484,20 @@ class Search(ABC):
             )
         by_output = [*zip(*answers, strict=True)]
         return len(by_output) > 1 and any(map(explains_all, by_output))
+
+    def gives_wrong_numbers(self, judged: CaseResult, mistake: Mistake) -> bool:
+        """Return whether a mistake is finite at an entry where the function has a wrong number, or a wrong shape."""
+        outputs = self.outputs(judged, mistake)
+        # Nothing is known of what a mistake gives that cannot run in floats.
+        if outputs is None:
+            return True
+        for part, wrong in self.meant(judged, outputs):
+            if part.got is None or part.ratios is None:
+                return True
+            is_wrong_number = (part.ratios > 1) & np.isfinite(part.got)
+            if wrong.shape == part.got.shape and (is_wrong_number & np.isfinite(wrong)).any():
+                return True
+        return False
 
     def spoils_right_output(self, judged: CaseResult, mistake: Mistake) -> bool:
         """Return whether a mistake clearly changes an output of a case in which the function has the right one."""
