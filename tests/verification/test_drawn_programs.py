@@ -1,0 +1,104 @@
+"""Mistakes drawn by rule from plain programs, the programs themselves, and names that such draws showed to be wrong."""
+
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn import Attention, Softmax, verify
+from tests.faults.programs import Program
+from tests.verification.drawn_programs import draw_mistakes, load_function
+from tests.verification.legal_definitions import REWRITES
+from tests.verification.plain_definitions import PROGRAMS, PlainProgram
+
+Array = Any
+
+
+def test_draws_depend_on_the_seed_alone_and_change_an_output(tmp_path: Path) -> None:
+    program = next(p for p in PROGRAMS if p.name == "merged_in_base_two")
+    first, again = (list(islice(draw_mistakes(program, np.random.default_rng(3), tmp_path), 3)) for _ in range(2))
+    assert [d.text for d in first] == [d.text for d in again]
+    for drawn in first:
+        changed = load_function(drawn.text, program.name, tmp_path)
+        with np.errstate(all="ignore"):
+            pairs = [(changed(*call), program.function(*call)) for call in program.calls()]
+        # Outputs and log-sums of the calls; one of them differs.
+        assert drawn.distance > 0
+        assert not all(np.array_equal(x, y) for one, other in pairs for x, y in zip(one, other, strict=True))
+
+
+def test_a_change_that_leaves_the_function_equal_is_not_drawn(tmp_path: Path) -> None:
+    program = next(p for p in PROGRAMS if p.name == "softmax_with_bias")
+    texts = [d.text for d in draw_mistakes(program, np.random.default_rng(4), tmp_path)]
+    assert texts
+    # Without its maximum softmax is the same function.
+    assert not any("np.exp(s)" in text for text in texts)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
+def test_plain_programs_are_not_accused(program: PlainProgram) -> None:
+    assert verify(program.function, program.spec).verdict.value == "no fault"
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("program", REWRITES, ids=lambda p: p.name)
+def test_legal_rewrites_are_not_accused(program: Program) -> None:
+    assert verify(program.function, program.spec).verdict.value == "no fault"
+
+
+_IN_WIDER_FORMAT = (
+    "log_sums_by_blocks", "softmax_with_bias", "merged_in_base_two", "cache_rotated", "gradient_of_heads",
+    "gradient_of_gates", "delta_of_unit_keys", "delta_with_pairs", "block_before",
+)  # fmt: skip
+
+
+def computed_in_float32(program: PlainProgram) -> Any:
+    """Return the program on arrays of float16, computed in float32 and rounded once at the end."""
+    names = program.function.__code__.co_varnames[: program.function.__code__.co_argcount]
+
+    def run(*arrays: Array) -> Any:
+        wider = [a.astype(np.float32) if isinstance(a, np.ndarray) and a.dtype == np.float16 else a for a in arrays]
+        result = program.function(*wider)
+        outputs = tuple(y.astype(np.float16) for y in (result if isinstance(result, tuple) else (result,)))
+        return outputs if isinstance(result, tuple) else outputs[0]
+
+    scope: dict[str, Any] = {"run": run}
+    exec(f"def {program.name}({', '.join(names)}):\n    return run({', '.join(names)})", scope)
+    return scope[program.name]
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", _IN_WIDER_FORMAT)
+def test_half_precision_computed_in_float32_is_not_accused(name: str) -> None:
+    program = next(p for p in PROGRAMS if p.name == name)
+    function = computed_in_float32(program)
+    assert verify(function, program.spec, precision="float16").verdict.value == "no fault"
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+def softmax_of_powers_less_one(scores: Array) -> Array:
+    with np.errstate(invalid="ignore"):
+        e = np.expm1(scores - scores.max(axis=-1, keepdims=True))
+        return e / e.sum(axis=-1, keepdims=True)
+
+
+def test_a_mistake_without_numbers_does_not_explain_wrong_ones() -> None:
+    # With one key the weight is 0/0, as if no key were seen; dropped tiles of 128 keys give no other number here.
+    (fault,) = verify(softmax_of_powers_less_one, Softmax()).faults
+    assert fault.step == "normalize"
+    assert fault.cause == "uses 1 − (exp(scores − max(scores))) instead of exp(scores − max(scores))"
+
+
+def softmax_with_window_alone(scores: Array) -> Array:
+    n, m = scores.shape[-2:]
+    seen = np.arange(m)[None, :] > np.arange(n)[:, None] + (m - n) - 3
+    e = np.exp(np.where(seen, scores - scores.max(axis=-1, keepdims=True), scores.dtype.type(-np.inf)))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def test_a_causal_mask_that_is_left_out_with_a_window_is_not_called_a_join() -> None:
+    (fault,) = verify(softmax_with_window_alone, Softmax(Attention(causal=True, window=3))).faults
+    assert fault.cause == "the causal mask is left out with the window: all later keys are seen"
