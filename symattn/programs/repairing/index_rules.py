@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from itertools import permutations
 from typing import Any
@@ -22,6 +23,7 @@ from symattn.programs.repairing.edits import (
     shown_change,
 )
 from symattn.programs.repairing.expressions import change_slice, move_slice, take_index
+from symattn.programs.repairing.lengths import differences
 from symattn.programs.repairing.observing import Kind
 from symattn.verification.repair import Replacement
 
@@ -151,6 +153,51 @@ def change_range(p: Place) -> Changes:
         yield f"reversed({p.plain_text})"
 
 
+def shift_both_ends(p: Place) -> Changes:
+    """Both ends of a range moved by a whole number in scope: its names, by that, where they stand in both ends.
+
+    So ``range(max(0, i - w), i + 1)`` becomes ``range(max(0, i + past - w), i + past + 1)``.
+    """
+    node = p.node
+    if isinstance(node, ast.Call) and _word_of(node) == "range" and len(node.args) == 2:
+        for shifted in _both_ends_shifted(p, node.args[0], node.args[1]):
+            yield ast.Call(node.func, shifted, node.keywords)
+    for k, item in enumerate(_items_of(node) if isinstance(node, ast.Subscript) else ()):
+        if isinstance(item, ast.Slice) and item.lower is not None and item.upper is not None:
+            for lower, upper in _both_ends_shifted(p, item.lower, item.upper):
+                items = _items_of(node)
+                items[k] = ast.Slice(lower, upper, item.step)
+                yield _subscript(node, items)
+
+
+def _both_ends_shifted(p: Place, lower: ast.expr, upper: ast.expr) -> Iterator[list[ast.expr]]:
+    """Yield two bounds, with a whole number added to one of the names that stand in both."""
+    common = _whole_names_in(p, lower) & _whole_names_in(p, upper)
+    amounts = [*p.whole_names, *differences(p.scope)]
+    for name in sorted(common):
+        for amount in amounts:
+            if amount != name:
+                shift = _Shift(name, amount)
+                yield [shift.visit(deepcopy(end)) for end in (lower, upper)]
+
+
+def _whole_names_in(p: Place, node: ast.expr) -> set[str]:
+    names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    return {name for name in names if name in p.scope and p.scope[name].name == "int"}
+
+
+class _Shift(ast.NodeTransformer):
+    """Adds an amount to a name wherever it stands."""
+
+    def __init__(self, name: str, amount: str) -> None:
+        self._name, self._amount = name, amount
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id != self._name:
+            return node
+        return ast.BinOp(node, ast.Add(), _parsed(self._amount))
+
+
 def _parsed(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
@@ -197,6 +244,7 @@ RULES: tuple[EditRule, ...] = tuple(
         EditRule("order", 2, ast.Call, change_order_of_axes, likely=True),
         EditRule("bound", 2, ANY, take_neighbour),
         EditRule("range", 2, ast.Call, change_range),
+        EditRule("range moved", 2, (ast.Call, ast.Subscript), shift_both_ends, likely=True),
         EditRule("bound", 3, ANY, shift_bound),
         EditRule("index", 3, (ast.Name, ast.Attribute), take_item),
     )

@@ -196,6 +196,9 @@ BODIES = [
     ("function", 1, "return x / y.sum(0, keepdims=True)", "return x / y.cumsum(0)"),
     ("function", 1, "return x + np.cumprod(y, 1)", "return x + y.prod(1, keepdims=True)"),
     ("function", 1, "return np.maximum(x, y)", "return np.logaddexp(x, y)"),
+    ("range moved", 2, "for i in range(2):\n        x = x + sum(range(max(0, i - 1), i + 2))\n    return x",
+     "return x + sum(range(1, 4)) + sum(range(2, 5))"),
+    ("range moved", 2, "for i in range(2):\n        x = x + y[i : i + 1]\n    return x", "return x + y[1:2] + y[2:3]"),
 ]  # fmt: skip
 
 
@@ -266,6 +269,12 @@ def test_a_number_of_the_module_that_nothing_reads_is_tried(tmp_path: Path, othe
     edits = enumerate_edits(sources, observe(sources, lambda function: function(X, Y)))
     reading = [edit for edit in edits if edit.old == "y" and edit.new == "RATE"]
     assert [edit.reads_idle_name for edit in reading] == [True] * is_idle
+
+
+def test_a_range_whose_ends_have_no_name_in_common_is_not_moved(tmp_path: Path) -> None:
+    for number, body in enumerate(("return x * sum(range(one, n))", "return x[0 : n]")):
+        _, edits = _edits_of(_function(tmp_path, f"wrong{number}", body), (2,))
+        assert "range moved" not in {edit.rule for edit in edits}
 
 
 def test_an_operator_of_two_characters_is_replaced_as_one() -> None:
