@@ -158,7 +158,7 @@ class Trials:
             self._expected = self._stores_of_first_sample(original)
         observed = None
         for sample in (
-            *sorted(samples.first[:3], key=_count_sample_entries)[::-1],
+            *sorted(samples.first[:3], key=_rank_for_observing)[::-1],
             *samples.first[3:],
         ):
             runs: list[Outcome] = []
@@ -562,6 +562,16 @@ def _install_trace_function(trace: Any) -> Iterator[None]:
 
 def _sizes_of(sample: JudgedSample) -> dict[str, tuple[int, ...]]:
     return {name: array.shape for name, array in sample.inputs.items()}
+
+
+def _rank_for_observing(sample: JudgedSample) -> tuple[int, int, int]:
+    """Return what a call is to show: much of the code, by its size, then lengths that differ, then its entries.
+
+    One of two equal lengths would hide the other.
+    """
+    lengths = {n for array in sample.inputs.values() for n in np.shape(array)}
+    entries = _count_sample_entries(sample)
+    return entries.bit_length(), len(lengths), entries
 
 
 def _count_sample_entries(sample: JudgedSample) -> int:

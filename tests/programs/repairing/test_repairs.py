@@ -312,6 +312,16 @@ def test_lines_of_a_second_insertion_have_moved() -> None:
     assert trials._lines_of_edit(both) == {3, 4, 10, 11}
 
 
+def test_of_calls_of_about_a_size_that_with_more_lengths_is_observed() -> None:
+    def sample(*shapes: tuple[int, ...]) -> trials.JudgedSample:
+        inputs = {str(k): np.zeros(shape) for k, shape in enumerate(shapes)}
+        return trials.JudgedSample(inputs, "contiguous", (), (), True, 1.0)
+
+    equal, apart, small = sample((4, 4), (7, 4)), sample((4, 3), (7, 4)), sample((2, 1), (3, 4))
+    ordered = sorted((small, equal, apart), key=trials._rank_for_observing)
+    assert ordered == [small, equal, apart]
+
+
 def test_a_loop_that_becomes_endless_is_stopped_by_a_count(tmp_path: Path) -> None:
     lines = ["n = 0", "while n < 3:", "    n += 1", "for i in range(3):", "    n += i", "return n"]
     sources = Sources(loaded(tmp_path, "def attention(q):\n" + "".join(f"    {line}\n" for line in lines)))
