@@ -348,20 +348,25 @@ class _EditSearch:
     def _settle_edits_that_read_idle_names(self) -> bool:
         """Try edits by which the code reads a value that it computes and reads nowhere; return whether one is accepted.
 
-        Nobody computes a value for nothing, so that such an edit is likelier than a smaller one elsewhere.
+        Nobody computes a value for nothing, so that such an edit is likelier than a smaller one elsewhere. One by which
+        the code takes another path is accepted too, and shortens the search for one by which it keeps its path.
         """
         if not any(e.reads_idle_name for e in self._enumerate_tier(1)):
             return False
         edits = [e for tier in _TIERS_OF_IDLE_NAMES for e in self._enumerate_tier(tier)]
         reading: list[Several] = [(e,) for e in edits if e.reads_idle_name]
         counts: Counter[str] = Counter()
+        later: list[_ScreenedEdit] = []
         self._refused.update(reading)
         for part in _parts_by_size(reading):
             candidates = self._screen_edits(part)
-            # On another path they have their turn among the others.
-            self._refused.difference_update(c.edits for c in candidates if c.rank)
+            later += (c for c in candidates if c.rank)
             if self._examine_candidates([c for c in candidates if not c.rank], counts):
                 return True
+        self._examine_candidates(later, counts)
+        if not self._accepted:
+            # Some may not have had their last questions: they have their turn among the others.
+            self._refused.difference_update(c.edits for c in later)
         return False
 
     def _enumerate_tier(self, tier: int) -> list[Edit]:

@@ -329,3 +329,24 @@ def test_an_edit_that_reads_what_nothing_reads_comes_first_if_the_code_keeps_its
     trials: Any = TrialsOfIdle(reads, strays)
     search = _EditSearch(session, trials, Opened("f.py", ""), SimpleNamespace(all=()), 1)  # type: ignore[arg-type]
     assert search.found().repairs[0].new == first
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_an_edit_of_another_path_that_reads_what_nothing_reads_shortens_the_search(
+    monkeypatch: pytest.MonkeyPatch, reads: bool
+) -> None:
+    monkeypatch.setattr(choosing, "examine", lambda *_: EditAnswer(Grade.SAMPLED, new_search=True))
+    monkeypatch.setattr(choosing, "MAX_AFTER_OTHER_PATH", 10)
+    session: Any = SimpleNamespace(budget=1e9, runner=None, seed=0)
+    trials: Any = TrialsOfIdle(reads, True)
+    others = [_edit("constant", "2", str(number)) for number in range(10, 60)]
+    apart = [replace(e, replacements=(Replacement(k + 3, 0, k + 3, 1, e.new),)) for k, e in enumerate(others)]
+    trials.every = [*trials.every[1:], *apart]
+    screen = trials.screen
+    trials.screen = lambda several: [
+        replace(s, strays=True) for s in screen(several) if several[s.number][0].new == "x * lost_factor"
+    ]
+    search = _EditSearch(session, trials, Opened("f.py", ""), SimpleNamespace(all=()), 1)  # type: ignore[arg-type]
+    result = search.found().repairs
+    assert [(repair.new, repair.path) for repair in result] == [("x * lost_factor", "other")]
+    assert search._tried == (11 if reads else 51)
