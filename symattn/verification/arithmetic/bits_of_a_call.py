@@ -138,7 +138,7 @@ def tried(session: Session, taken: bool = True, more: Sequence[Suspect] = ()) ->
 
 
 def tried_early(session: Session) -> Trial | None:
-    """Compare the bits of the call at size with contracts, and with the few mistakes that have a number.
+    """Compare the bits of the call at size with contracts, and with the likely mistakes that have a number.
 
     The call is kept, so that ``tried`` goes on from there.
     """
@@ -146,7 +146,7 @@ def tried_early(session: Session) -> Trial | None:
     if session.bits is None:
         return None
     search, rng = session.bits.search, session.bits.rng
-    result = search.with_number
+    result = search.with_likely_number
     is_sure = _is_mistake_confirmed_again(session, rng, True, result)
     return Trial(search.sample, result, is_sure)
 

@@ -24,7 +24,7 @@ from symattn.verification.arithmetic.suspects import (
     Suspect,
     distance_in_roundings,
     suspects,
-    yield_suspects_with_number,
+    yield_likely_suspects,
 )
 
 FITS = 0.98  # least share of the bits that the function's own contract gives
@@ -106,19 +106,23 @@ class BitSearch:
         return Ranking(tuple(_rank_contract_pairs(self.sample)))
 
     @cached_property
-    def with_number(self) -> Ranking:
-        """The contracts, and a mistake with a number, such as another scale, if only that explains the bits."""
+    def with_likely_number(self) -> Ranking:
+        """The contracts, and a mistake with a number that explains much of the distance, if only that gives the bits.
+
+        To try less likely ones takes several times as long.
+        """
         if self.without_mistakes.best.fits:
             return self.without_mistakes
-        return self._compared_with(self._fit_with_number)
+        return self._compared_with(self._likely_fit)
 
     def among_all(self, more: Iterable[Suspect] = (), any_mistake: bool = False) -> Ranking:
         """Return the contracts, and a mistake if only that explains the bits; see ``arithmetic``."""
         if self.without_mistakes.best.fits:
             return self.without_mistakes
         # Thousands of mistakes are compared only once the few with a number explain nothing.
-        if any_mistake and self._fit_with_number is not None:
-            return self.with_number
+        with_number = self._fit_with_number() if any_mistake else None
+        if with_number is not None:
+            return self._compared_with(with_number)
         suspected = suspects(self.sample, distance=self._distance)
         return self._compared_with(self._first_fit(chain(suspected, more)))
 
@@ -127,8 +131,12 @@ class BitSearch:
         return distance_in_roundings(self.sample)
 
     @cached_property
+    def _likely_fit(self) -> Pair | None:
+        return self._first_fit(yield_likely_suspects(self._distance))
+
     def _fit_with_number(self) -> Pair | None:
-        return self._first_fit(yield_suspects_with_number(self.sample, self._distance))
+        numbered = suspects(self.sample, numbered_alone=True, distance=self._distance)
+        return self._likely_fit or self._first_fit(numbered)
 
     def _first_fit(self, suspected: Iterable[Suspect]) -> Pair | None:
         """Return the first of the mistakes that explains the bits with some contract; each is tried once."""

@@ -28,7 +28,7 @@ from symattn.verification.rules.families import families
 EXACT = Contract(Format("float64"))
 _WORTH = 0.01  # least share of the distance that a mistake must take away to be tried
 _MOST = 5  # mistakes that are tried
-_LIKELY = 0.9  # share of the distance that few mistakes but the function's own take away
+_LIKELY = 0.5  # share of the distance that few mistakes but the function's own take away
 _NAMED, _ALIKE = 3, 40  # mistakes that are named, of so many that explain a sample
 _LOST = 1e-18  # of ‖y‖² or of the distance, squared: up to there numbers are the same in float64
 _TINY = 1e-300  # in place of a squared distance of 0
@@ -99,14 +99,13 @@ def suspects(
     return [suspect for _, suspect in result[:most]]
 
 
-def yield_suspects_with_number(sample: BitSample, distance: Distance) -> Iterator[Suspect]:
-    """Yield the mistakes with a number, one that explains nearly all of the distance before others are fitted."""
+def yield_likely_suspects(distance: Distance) -> Iterator[Suspect]:
+    """Yield the mistakes with a number that explain much of the distance, each before others are fitted."""
     for suspect in distance.yield_fitted():
         with np.errstate(all="ignore"):
             is_likely = distance.taken(suspect.mistake.variant) >= _LIKELY
         if is_likely:
             yield suspect
-    yield from suspects(sample, numbered_alone=True, distance=distance)
 
 
 def distance_in_roundings(sample: BitSample) -> Distance:
