@@ -22,6 +22,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -33,6 +34,15 @@ LIBRARIES = ("torch", "jax")
 _CONFIGURED_BEFORE = frozenset(["jax"])
 #: Words of code that sets such variables.
 _SETTING = ("environ", "putenv")
+#: Such code in packages, of which most read the environment.
+_SETS_VARIABLE = re.compile(
+    r"environ\b[^\n=]*\][^\S\n]*=(?!=)|environ\.(?:setdefault|update)\b|environ[^\S\n]*\|=|\bputenv\b"
+)
+_MAX_FILES_OF_PACKAGE = 1000  # that are read for it
+#: Modules that set nothing, or nothing else if JAX imports them itself, as it does in the server.
+_NEUTRAL = frozenset(
+    [*sys.stdlib_module_names, *LIBRARIES, "jaxlib", "ml_dtypes", "numpy", "opt_einsum", "scipy"]
+)
 _START_SECONDS = 60.0  # for the imports of the server, before a process is started without it
 _END_SECONDS = 60.0  # for the end of a process that was killed
 _PID, _STATUS = struct.Struct("i"), struct.Struct("id")
@@ -44,7 +54,8 @@ def libraries_of(paths: Sequence[Path | None]) -> tuple[str, ...]:
     """Return the libraries that Python files import, or a definition in JSON with a reference in Python.
 
     A library is left out if a module beside a file, or in the working directory, has its name. If it reads variables
-    of the environment when it is imported, it is also left out where a file, or a module beside it, may set them.
+    of the environment when it is imported, it is also left out where a file, a module beside it, or an installed
+    package that the file imports, may set them.
     """
     files = [path for path in paths if path is not None]
     texts = [_text_of(path) for path in files]
@@ -55,8 +66,31 @@ def libraries_of(paths: Sequence[Path | None]) -> tuple[str, ...]:
     # Such a module would be imported in place of the library.
     beside = names & _modules_in(Path.cwd(), *(path.parent for path in files))
     may_configure = bool(beside) or any(word in text for text in texts for word in _SETTING)
+    if not may_configure and _CONFIGURED_BEFORE & {*wanted}:
+        may_configure = any(map(_sets_environment, sorted(names - _NEUTRAL)))
     left_out = beside | (_CONFIGURED_BEFORE if may_configure else frozenset())
     return tuple(name for name in wanted if name not in left_out)
+
+
+def _sets_environment(name: str) -> bool:
+    """Return whether a file of an installed package sets a variable of the environment, perhaps as it is imported.
+
+    Packages that it imports itself are not read. One with more files than are read may set them.
+    """
+    if not name:
+        return False
+    try:
+        spec = find_spec(name)
+    except (ImportError, ValueError, AttributeError):
+        return False  # no package, or one whose own finder fails
+    if spec is None or spec.origin is None:
+        return False
+    files = [Path(spec.origin)]
+    for folder in spec.submodule_search_locations or ():
+        files += islice(Path(folder).rglob("*.py"), _MAX_FILES_OF_PACKAGE)
+    if len(files) > _MAX_FILES_OF_PACKAGE:
+        return True
+    return any(_SETS_VARIABLE.search(_text_of(path)) for path in files if path.suffix == ".py")
 
 
 def _modules_in(*folders: Path) -> set[str]:

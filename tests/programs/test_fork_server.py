@@ -117,6 +117,32 @@ def test_a_library_is_not_imported_before_code_that_may_configure_it(tmp_path: P
     assert fork_server.libraries_of([path]) == ()
 
 
+@pytest.mark.jax
+@pytest.mark.parametrize(
+    ("text", "may_configure"),
+    [
+        ("os.environ['XLA_FLAGS'] = '--xla_cpu_enable_fast_math=true'", True),
+        ("os.environ.setdefault('JAX_ENABLE_X64', '1')", True),
+        ("os.putenv('JAX_ENABLE_X64', '1')", True),
+        ("x = os.environ.get('HOME')", False),
+        ("if os.environ['HOME'] == 'x': pass", False),
+    ],
+)
+def test_an_installed_package_may_configure_a_library(
+    text: str, may_configure: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "installed" / "kernels_of_a_vendor"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("from . import settings\n")
+    (package / "settings.py").write_text(f"import os\n{text}\n")
+    monkeypatch.syspath_prepend(str(package.parent))
+    path = tmp_path / "kernel.py"
+    path.write_text("import numpy as np\nimport kernels_of_a_vendor\nimport jax\n")
+    assert fork_server.libraries_of([path]) == (() if may_configure else ("jax",))
+    path.write_text("import numpy as np\nimport kernels_of_a_vendor\nimport torch\n")
+    assert fork_server.libraries_of([path]) == ("torch",)  # which reads nothing that is set before
+
+
 CONFIGURED = """
 import os
 {setting}
