@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from symattn.attention.codec import json_text
 from symattn.attention.spec import Attention
@@ -249,16 +249,22 @@ class KernelDefinition:
                 return usual
             several = [unmasked] if heads > 1 else []
             return (*usual, *with_positions([unmasked], several))
-        # A norm takes an array, and at most a gain and a bias, which have one axis.
+        # A norm takes an array, or two of the same axes, and at most a gain and a bias, which have one axis.
         vectors = [axes for axes in self.inputs.values() if len(axes) == 1]
-        if len(vectors) <= 2 and any(len(axes) > 1 for axes in self.inputs.values()):
-            known = [said["eps"]] if "eps" in said else _EPSILONS
-            norms: tuple[Specification, ...] = (
-                *(RMSNorm(eps=eps) for eps in known),
-                *(LayerNorm(eps=eps) for eps in known),
+        arrays = [axes for axes in self.inputs.values() if len(axes) > 1]
+        if len(vectors) > 2 or not arrays:
+            return ()
+        known = [said["eps"]] if "eps" in said else _EPSILONS
+        norms: tuple[RMSNorm | LayerNorm, ...] = (
+            *(RMSNorm(eps=eps) for eps in known),
+            *(LayerNorm(eps=eps) for eps in known),
+        )
+        if len(arrays) == 2 and arrays[0] == arrays[1]:
+            residual: Literal["added", "returned"] = (
+                "returned" if len(self.outputs) > 1 else "added"
             )
-            return norms if len(self.inputs) > 1 else (*norms, Softmax())
-        return ()
+            return tuple(replace(norm, residual=residual) for norm in norms)
+        return norms if len(self.inputs) > 1 else (*norms, Softmax())
 
     def _fields_of_further_inputs(self) -> dict[str, Any] | None:
         """Return the fields that give an attention the arrays beside q, k, v; None if one has no known meaning."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from itertools import starmap
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -43,6 +43,7 @@ class StatedNorm(Answering):
 
     eps: int | float | Fraction = EPS
     one_plus: bool = False
+    residual: Literal["added", "returned"] | None = None
 
     __repr__ = brief
 
@@ -56,6 +57,7 @@ class LayerNorm(StatedNorm):
 
     eps       ε, inside the root
     one_plus  whether the gain is stored as an offset from one: 1 + g in the place of g
+    residual  ``added``: a second array is added to x before; ``returned``: their sum is returned, too
 
     A function takes x (…, d), a gain (d,) and a bias (d,), and returns (…, d); gain and bias are optional.
 
@@ -66,9 +68,9 @@ class LayerNorm(StatedNorm):
     Source: Ba, Kiros, Hinton, Layer Normalization (2016), equations 3 and 4.
     """
 
-    def __call__(self, x: Any, gain: Any = None, bias: Any = None) -> Any:
+    def __call__(self, x: Any, gain: Any = None, bias: Any = None, residual: Any = None) -> Any:
         """The normalised rows."""
-        return layer_norm(x, self.eps, gain_of(self, gain), bias)
+        return _norm_of_sum(self, partial(_layer_norm, self), x, gain, bias, residual)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -77,22 +79,55 @@ class RMSNorm(StatedNorm):
 
     eps       ε, inside the root
     one_plus  whether the gain is stored as an offset from one: 1 + g in the place of g
+    residual  ``added``: a second array is added to x before; ``returned``: their sum is returned, too
 
     A function takes x (…, d), a gain (d,) and a bias (d,), and returns (…, d); gain and bias are optional.
 
     >>> import numpy as np
     >>> RMSNorm(eps=0)(np.array([3.0, 3.0]))
     array([1., 1.])
+    >>> RMSNorm(eps=0, residual="returned")(np.array([1.0, 1.0]), residual=np.array([2.0, 2.0]))
+    (array([1., 1.]), array([3., 3.]))
 
     Source: Zhang, Sennrich, Root Mean Square Layer Normalization (2019), equation 4.
     """
 
-    def __call__(self, x: Any, gain: Any = None, bias: Any = None) -> Any:
+    def __call__(self, x: Any, gain: Any = None, bias: Any = None, residual: Any = None) -> Any:
         """The normalised rows."""
-        return rms_norm(x, self.eps, gain_of(self, gain), bias)
+        return _norm_of_sum(self, partial(_rms_norm, self), x, gain, bias, residual)
 
 
 Norm = LayerNorm | RMSNorm
+
+
+def _layer_norm(spec: LayerNorm, x: Any, gain: Any = None, bias: Any = None) -> Any:
+    return layer_norm(x, spec.eps, gain_of(spec, gain), bias)
+
+
+def _rms_norm(spec: RMSNorm, x: Any, gain: Any = None, bias: Any = None) -> Any:
+    return rms_norm(x, spec.eps, gain_of(spec, gain), bias)
+
+
+def _norm_of_sum(
+    spec: Norm,
+    norm: Compute,
+    x: Any,
+    gain: Any = None,
+    bias: Any = None,
+    residual: Any = None,
+    stores: bool = False,
+) -> Any:
+    """Return the norm of x + residual, and the sum if that is returned; without a residual, the norm of x.
+
+    If the norm ``stores`` the sum, it reads it as it is in the format of the inputs.
+    """
+    if spec.residual is None:
+        return norm(x, gain, bias)
+    # Both the mean and the numbers read one sum, so that its error is shared.
+    total = _share_rounding_error(x + residual)
+    total = _store_in_norm_format(total) if stores else total
+    normalised = norm(total, gain, bias)
+    return (normalised, total) if spec.residual == "returned" else normalised
 
 
 def subject(spec: Norm) -> Definition:
@@ -107,10 +142,11 @@ def subject(spec: Norm) -> Definition:
         if d > 1 or not layer or spec.eps
     ]
     return Definition(
-        title=f"{type(spec).__name__}(eps={float(spec.eps):g}{', one_plus=True' * spec.one_plus})",
+        title=_title_of(spec),
         step="norm",
         inputs=(
             Input("x", "b h n d", "input inputs hidden hidden_states h tokens a features"),
+            *((_RESIDUAL,) if spec.residual else ()),
             Input(
                 "gain",
                 "d",
@@ -122,9 +158,9 @@ def subject(spec: Norm) -> Definition:
                 "bias", "d", "beta b shift offset norm_bias ln_bias", ENTRIES["bias"], needed=False
             ),
         ),
-        outputs=("y",),
+        outputs=("y", "sum") if spec.residual == "returned" else ("y",),
         ways=_list_norm_forms(spec),
-        mistakes=tuple(_yield_norm_mistakes(spec, layer)),
+        mistakes=(*_yield_norm_mistakes(spec, layer), *_yield_residual_mistakes(spec)),
         shapes=(*sizes[:2], {"d": 4}, {"b": 2, "n": 3, "d": 4}, *sizes[2:]),
         families=_FAMILIES
         if spec.eps
@@ -141,10 +177,10 @@ def _yield_norm_mistakes(spec: Norm, layer: bool) -> Iterator[Mistake]:
     kind: norms.Kind = "layer" if layer else "rms"
 
     def mistake(words: str, how: norms.Norm, stored: bool = False, exact: bool = True) -> Mistake:
-        def run(x: Any, gain: Any = None, bias: Any = None) -> Any:
+        def norm(x: Any, gain: Any = None, bias: Any = None) -> Any:
             return how(x, spec.eps, gain if stored else gain_of(spec, gain), bias)
 
-        return Mistake("norm", words, run, exact)
+        return Mistake("norm", words, partial(_norm_of_sum, spec, norm), exact)
 
     for words, how in norms.norms(kind, spec.eps, _AXES):
         yield mistake(words, how)
@@ -164,6 +200,48 @@ def _yield_norm_mistakes(spec: Norm, layer: bool) -> Iterator[Mistake]:
             "the variance is computed as mean(x²) − mean(x)², which cancels where the mean is large"
         )
         yield mistake(words, cancelling, exact=False)
+
+
+def _yield_residual_mistakes(spec: Norm) -> Iterator[Mistake]:
+    """Yield mistakes in the sum of x and the residual, and in what is returned of it."""
+    if spec.residual is None:
+        return
+    norm = replace(spec, residual=None)
+
+    def mistake(words: str, parts: Callable[[Any, Any, Any], tuple[Any, Any]]) -> Mistake:
+        """Return the mistake of a norm and a sum, which are computed from x, the residual and the right norm."""
+
+        def run(x: Any, gain: Any = None, bias: Any = None, residual: Any = None) -> Any:
+            normalised, total = parts(x, residual, partial(norm, gain=gain, bias=bias))
+            return (normalised, total) if spec.residual == "returned" else normalised
+
+        return Mistake("residual", words, run)
+
+    yield mistake("the residual is not added", lambda x, r, norm: (norm(x), x))
+    yield mistake("the residual is subtracted", lambda x, r, norm: (norm(x - r), x - r))
+    yield mistake(
+        "the residual is added after the norm", lambda x, r, norm: (norm(x) + r, norm(x) + r)
+    )
+    yield mistake("only the residual is normalised", lambda x, r, norm: (norm(r), x + r))
+    if spec.residual == "returned":
+        yield mistake("the sum that is returned lacks x", lambda x, r, norm: (norm(x + r), r))
+        yield mistake(
+            "the sum that is returned lacks the residual", lambda x, r, norm: (norm(x + r), x)
+        )
+        yield mistake(
+            "what is returned as the sum is normalised",
+            lambda x, r, norm: (norm(x + r), norm(x + r)),
+        )
+
+
+#: What is added to the array before it is normalised.
+_RESIDUAL = Input("residual", "b h n d", "res skip shortcut residual_in residual_input")
+
+
+def _title_of(spec: Norm) -> str:
+    further = ", one_plus=True" * spec.one_plus
+    further += f", residual={spec.residual!r}" if spec.residual else ""
+    return f"{type(spec).__name__}(eps={float(spec.eps):g}{further})"
 
 
 _AXES = {
@@ -209,7 +287,26 @@ def gain_of(spec: Any, gain: np.ndarray) -> np.ndarray:
 
 
 def _list_norm_forms(spec: Norm) -> tuple[Compute, ...]:
-    """Return the forms: m is the mean, and r is 1/σ, or for RMSNorm 1/√(mean(x²) + ε)."""
+    """Return the forms: m is the mean, and r is 1/σ, or for RMSNorm 1/√(mean(x²) + ε).
+
+    The sum with a residual is read as it was computed, or as it is stored in the format of the inputs.
+    """
+    forms = _norm_forms_by_words(replace(spec, residual=None))
+    if spec.residual is None:
+        return tuple(starmap(DefinitionForm, forms.items()))
+    return tuple(
+        DefinitionForm(
+            f"{words}, of x + residual{' as stored' * stores}",
+            partial(_norm_of_sum, spec, form, stores=stores),
+        )
+        for stores in (False, True)
+        for words, form in forms.items()
+    )
+
+
+def _norm_forms_by_words(spec: Norm) -> dict[str, Compute]:
+    """Return the forms of a norm of one array, by their words."""
+    forms: dict[str, Compute]
     if isinstance(spec, LayerNorm):
         forms = {
             "(x − m)/σ · g + b": spec,
@@ -229,7 +326,7 @@ def _list_norm_forms(spec: Norm) -> tuple[Compute, ...]:
                 stored, spec, mean_square
             ),
         }
-    return tuple(starmap(DefinitionForm, forms.items()))
+    return forms
 
 
 def affine_folded(

@@ -219,3 +219,55 @@ def test_a_norm_may_write_into_an_output_of_its_axes(tmp_path: Path) -> None:
     kernel.write_text(own.replace("    rows, width = hidden_states.shape\n    assert width == 16\n", ""))
     right = judge(str(kernel), reference=written(tmp_path, NORM), examples=5)
     assert right.passed, right
+
+
+ADDED = """
+import torch
+
+def run(hidden_states, residual, weight):
+    x = hidden_states.float() + residual.float()
+    y = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * weight.float()
+    return y.to(hidden_states.dtype){more}
+"""
+ADDED_KERNEL = """
+import torch
+
+def norm(x, weight):
+    return x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight
+
+def run(hidden_states, residual, weight):
+    return norm(hidden_states + residual, weight)
+
+def after(hidden_states, residual, weight):
+    return norm(hidden_states, weight) + residual
+
+def both(hidden_states, residual, weight):
+    return norm(hidden_states + residual, weight), hidden_states + residual
+
+def stale(hidden_states, residual, weight):
+    return norm(hidden_states + residual, weight), residual.clone()
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.deep
+@pytest.mark.parametrize("is_returned", [False, True])
+def test_a_norm_may_read_the_sum_with_a_residual(tmp_path: Path, is_returned: bool) -> None:
+    rows = {"shape": ["rows", "width"], "dtype": "float32"}
+    weight = NORM["inputs"]["weight"]  # type: ignore[index]
+    more = ", x.to(hidden_states.dtype)" if is_returned else ""
+    added = NORM | {
+        "inputs": {"hidden_states": rows, "residual": rows, "weight": weight},
+        "outputs": {"output": rows} | ({"sum": rows} if is_returned else {}),
+        "reference": ADDED.replace("{more}", more),
+    }
+    reference = written(tmp_path, added)
+    kernel = tmp_path / "kernel.py"
+    kernel.write_text(ADDED_KERNEL)
+    good, bad = ("both", "stale") if is_returned else ("run", "after")
+    right = judge(f"{kernel}:{good}", reference=reference, examples=5)
+    assert right.passed, right
+    kind = "returned" if is_returned else "added"
+    assert right.definition == f"RMSNorm(eps=1e-05, residual={kind!r})"
+    wrong = judge(f"{kernel}:{bad}", reference=reference, examples=5)
+    assert wrong.status is Status.FAIL, wrong
