@@ -61,18 +61,6 @@ def vjp(
     return dict(zip(names, pull_back(ends, [arrays[n] for n in names]), strict=True))
 
 
-def through(
-    function: Callable[..., object], operands: tuple[object, ...], g: Array
-) -> tuple[Any, ...]:
-    """Return the gradients of ⟨g, function(*operands)⟩, one for each operand; None for those that hold no numbers.
-
-    Of two equal arguments of a maximum, the second counts as the larger, as in floats.
-    """
-    named = {str(place): x for place, x in enumerate(operands)}
-    gradients = vjp(lambda **arrays: function(*arrays.values()), g, named, ties="second")
-    return tuple(map(gradients.get, named))
-
-
 def detached(x: Any) -> Any:
     """Return an array as a constant of the tape that it is on, through which no gradient passes; others unchanged."""
     return type(x)(x.value) if isinstance(x, Taped) else x

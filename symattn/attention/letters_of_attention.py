@@ -38,7 +38,6 @@ SIZES["d_c"] = SIZES["l"] + SIZES["d_r"]
 N_Q, N_K, N, H, D_K, D_V, D_MODEL = map(
     SIZES.__getitem__, ("n_q", "n_k", "n", "h", "d_k", "d_v", "d_model")
 )
-TIMES = Name("⊙")  # entry by entry
 
 #: Scores for which queries and keys may differ in width.
 WIDE = ("general", "additive")
@@ -328,8 +327,3 @@ def query_place(alignment: str, more: int = 0) -> str:
     """Return the position of query i among the keys, plus ``more``, as the text of a formula."""
     place = "i" if alignment == "top-left" else "i + n_k − n_q"
     return f"{place} {'+' if more > 0 else '−'} {abs(more)}" if more else place
-
-
-def causal_condition(alignment: str) -> str:
-    """j ≤ i + n_k − n_q, or j ≤ i."""
-    return f"j ≤ {query_place(alignment)}"

@@ -72,12 +72,6 @@ def size(balls: Balls) -> Balls:
     return np.where(np.isfinite(mid), ends, np.inf)
 
 
-def largest_row(balls: Balls) -> Balls:
-    """Return the largest sum over the last axis."""
-    xp = namespace_of(balls)
-    return xp.max(xp.sum(balls, axis=-1))
-
-
 def largest(balls: Balls, where: np.ndarray) -> Balls:
     """Return row maxima over the places in ``where``, with the axis kept; 0 for a row without any."""
     m = xp.max(xp.where(where, balls, -np.inf), axis=-1, keepdims=True)

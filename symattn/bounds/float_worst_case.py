@@ -304,11 +304,6 @@ _NUMBERS = rule.NumberKind(
 )
 
 
-def enlarged(x: np.ndarray) -> Floats:
-    """Enlarge bounds by float64's own roundings and underflow in the last steps."""
-    return np.asarray(x * (1 + 1000 * U) + 1e-290)
-
-
 # -- shares by step ----------------------------------------------------------------------------------------------------
 def shares(rows: Rows, parts: SlackTerms) -> dict[str, Floats]:
     """Return the terms of M split among the steps, in proportion to the means of their exponents over the weights.

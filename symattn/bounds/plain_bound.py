@@ -26,7 +26,7 @@ from symattn.bounds import rule
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.distances import ValueColumns
 from symattn.bounds.exponents import ScoreExponents
-from symattn.bounds.float_worst_case import Rows, enlarged, shares
+from symattn.bounds.float_worst_case import Rows, shares
 from symattn.bounds.growth import g
 from symattn.bounds.reference import float64_inputs, usual
 from symattn.bounds.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings
@@ -105,6 +105,11 @@ def by_mask(spec: Attention) -> Attention:
     return replace(spec, documents=False, mask="boolean", **places)
 
 
+def _enlarge_by_roundings(x: np.ndarray) -> Floats:
+    """Enlarge bounds by float64's own roundings and underflow in the last steps."""
+    return np.asarray(x * (1 + 1000 * U) + 1e-290)
+
+
 class ByHead:
     """The bound by heads and blocks of rows: ``allowed`` (heads, n_q, d_v), and optionally its shares by step.
 
@@ -133,7 +138,7 @@ class ByHead:
         most = rule.limit(p)
         over = result.vanishes | (scores.largest[..., 0] * (LOG2_E * 1.02) > most)
         over |= values.total.max(axis=-1) * 1.02 > most
-        self.allowed[at] = enlarged(result.moved + last)
+        self.allowed[at] = _enlarge_by_roundings(result.moved + last)
         self.allowed[at][over] = np.inf
         # ∞ − ∞ and 0 · ∞ are no bound either.
         self.allowed[at][np.isnan(self.allowed[at])] = np.inf

@@ -62,7 +62,7 @@ from symattn.attention.positions.rotary import (
     rows_of_pairs,
 )
 from symattn.bounds import rule
-from symattn.bounds.arithmetic import Balls, extents, g, largest_row, number, size, upper
+from symattn.bounds.arithmetic import Balls, extents, g, number, size, upper
 from symattn.bounds.reference import (
     Run,
     Values,
@@ -115,6 +115,12 @@ def factor_roundings(precision: Precision, f: Format) -> int:
     if factors is None:
         return 0
     return ceil(2 * rule.rate_of(factors.u) / rule.rate_of(f.u))
+
+
+def _largest_row(balls: Balls) -> Balls:
+    """Return the largest sum over the last axis."""
+    xp = namespace_of(balls)
+    return xp.max(xp.sum(balls, axis=-1))
 
 
 class _Scores:
@@ -433,13 +439,13 @@ class _Scores:
         spec, plain = run.spec, of_products(run.spec)
         names = "qk" if plain else self.steps["scores"].of[:2]
         q, k = (size(run.absolute[n] if plain else number(run.values[n])) for n in names)
-        largest_rows = largest_row(q) + largest_row(k)
+        largest_rows = _largest_row(q) + _largest_row(k)
         width = extents(q)[-1]
         each = largest_rows + 2 * width + 1
         if plain and "w_q" in run.values:  # W_Q W_Kᵀ may be formed first
             x = size(run.values["x"])
             y = size(run.values["y"]) if "y" in run.values else x
-            rows = largest_row(x) * largest_row(y)
+            rows = _largest_row(x) * _largest_row(y)
             each = each + rows * extents(q)[-1]
         # Later factors multiply what underflows before them.
         if not plain or spec.score != "dot" or spec.position is not None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from symattn.derivations.steps import FalseStep, capitalised, words
+from symattn.derivations.steps import capitalised, words
 from symattn.document import model
 from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Block, Step, Text
 from symattn.document.notation import Node
 from symattn.document.text import plain_text
 from symattn.proof import typeset_words
+from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.theorem import Theorem, TheoremOutcome, decide
 from symattn.theorems import findings
 from symattn.theorems.as_printed import read

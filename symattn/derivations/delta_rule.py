@@ -10,10 +10,10 @@ from symattn.arrays.array import Array
 from symattn.attention import linear
 from symattn.derivations.derivation_texts import DerivationText
 from symattn.derivations.exactly import entries, exact, same
-from symattn.derivations.steps import FalseStep
 from symattn.document import notation as nt
 from symattn.document.formulas import formula
 from symattn.document.model import Column, Document, Table
+from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.reader import Reader
 from symattn.theorems.letters import eye, identity

@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any
 
 from symattn.derivations.steps import capitalised
 from symattn.document import formulas, model
-from symattn.document.model import Assumption, Block, Document, Step, Text
+from symattn.document.model import Block, Document, Step, Text
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.section import Section
 from symattn.theorems.texts import APART, letters_of, roles_of
@@ -119,7 +119,7 @@ class DerivationText:
         ):
             if kind is Step:
                 result.append(model.Steps(tuple(group)))
-            elif kind is Assumption:
+            elif kind is model.Assumption:
                 result.append(
                     model.Assumptions(
                         tuple(
@@ -198,7 +198,7 @@ class DerivationText:
         if section is not None and kind != "caveat":
             section.let(first)
         if kind[0] == "A":
-            yield Assumption(kind, _complete_sentence(first), *remark)
+            yield model.Assumption(kind, _complete_sentence(first), *remark)
         elif kind != "with":
             yield model.Caveat(first) if kind == "caveat" else model.Paragraph(first)
 
@@ -207,7 +207,7 @@ class DerivationText:
             yield from self.values[name]
         elif kind == "A of":
             yield from (
-                Assumption("", _complete_sentence(text))
+                model.Assumption("", _complete_sentence(text))
                 for text in self.theorem(name).theorem.hypotheses
             )
         else:

@@ -16,13 +16,13 @@ from symattn.attention.streaming.states import merge, tile_state
 from symattn.derivations.exactly import entries, exact, same
 from symattn.derivations.parameters import LIMITS, whole
 from symattn.derivations.rope import ANGLE, turns
-from symattn.derivations.steps import FalseStep
 from symattn.document import notation as nt
 from symattn.document.codec import command as command_of
 from symattn.document.evidence import Evidence, Grade
 from symattn.document.formulas import formula, running_text
 from symattn.document.model import Block, Document, Emph, Heading, Paragraph, Result, Text
 from symattn.document.notation import Node, equals
+from symattn.proof.relations.comparing import FalseStep
 
 Draw = np.random.Generator
 

@@ -15,12 +15,12 @@ from symattn.attention.spec import Attention
 from symattn.attention.streaming.states import SoftmaxState, finish, merge, tile_state
 from symattn.derivations.derivation_texts import DerivationText
 from symattn.derivations.exactly import entries, exact, same, value
-from symattn.derivations.steps import FalseStep
 from symattn.document import notation as nt
 from symattn.document.formulas import Roles, formula, running_text
 from symattn.document.model import Column, Document, Result, Steps, Table, Text
 from symattn.document.notation import Decimal, Node
 from symattn.proof.relations import judging
+from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value
 from symattn.proof.relations.reader import Reader

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from symattn.document import characters
 from symattn.document.errors import InputError
 from symattn.document.keywords import is_integer_within, unknown
 
@@ -60,15 +59,6 @@ def whole(parameter: str, value: int, most: int, least: int = 1) -> int:
         symbol = _SYMBOLS[parameter]
         raise InputError(f"{symbol} must be an integer from {least} to {most}, got {value!r}")
     return value
-
-
-def number_or_letter(parameter: str, value: object) -> Fraction | str:
-    """Return a number as a fraction, or a letter such as m or mu. Raises InputError."""
-    if isinstance(value, str) and (
-        value in characters.GREEK or (len(value) == 1 and value.isalpha())
-    ):
-        return value
-    return number(parameter, value, "a letter such as mu")
 
 
 def number(parameter: str, value: Any, otherwise: str) -> Fraction:

@@ -9,10 +9,10 @@ from symattn.attention.positions.angles import add_angles, rotate_interleaved
 from symattn.attention.scores import dot_scores
 from symattn.derivations.derivation_texts import DerivationText
 from symattn.derivations.exactly import entries, exact
-from symattn.derivations.steps import FalseStep
 from symattn.document import notation as nt
 from symattn.document.model import Document
 from symattn.document.notation import Node
+from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value
 from symattn.proof.relations.reader import Reader

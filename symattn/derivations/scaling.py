@@ -8,8 +8,9 @@ from typing import Any
 
 from symattn.derivations import jacobian, scaling_numpy, scaling_typical
 from symattn.derivations.derivation_texts import DerivationText
-from symattn.derivations.parameters import number_or_letter
+from symattn.derivations.parameters import number
 from symattn.derivations.steps import of_all
+from symattn.document import characters
 from symattn.document.codec import command
 from symattn.document.errors import InputError
 from symattn.document.evidence import Evidence, Grade
@@ -197,7 +198,7 @@ def _write_scaling_text(setting: scaling_numpy.ScalingSetting) -> str:
 
 
 def _parse_component_mean(given: object) -> Fraction | str:
-    value = number_or_letter("mean", given)
+    value = _number_or_letter("mean", given)
     if isinstance(value, str) and value in _TAKEN:
         raise InputError(
             f"mean: {value} already has a meaning here; hint: use another letter, such as mu"
@@ -207,6 +208,15 @@ def _parse_component_mean(given: object) -> Fraction | str:
             f"--mean must be a number with at most 6 digits above and below the bar, got {given}"
         )
     return value
+
+
+def _number_or_letter(parameter: str, value: object) -> Fraction | str:
+    """Return a number as a fraction, or a letter such as m or mu. Raises InputError."""
+    if isinstance(value, str) and (
+        value in characters.GREEK or (len(value) == 1 and value.isalpha())
+    ):
+        return value
+    return number(parameter, value, "a letter such as mu")
 
 
 def assumed(setting: scaling_numpy.ScalingSetting) -> str:

@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 
 from symattn.derivations.exactly import value
-from symattn.derivations.steps import FalseStep, checked, together
+from symattn.derivations.steps import checked, together
 from symattn.document import characters
 from symattn.document import notation as nt
 from symattn.document.evidence import Evidence, Grade
 from symattn.document.formulas import formula
 from symattn.document.model import Block, Heading, Paragraph, Step, Steps, Text
-from symattn.document.notation import Decimal, Name, Node, Number, Relation, equals, relation
+from symattn.document.notation import Decimal, Name, Node, Relation, equals, relation
 from symattn.document.text import text
 from symattn.proof.relations import judging
+from symattn.proof.relations.comparing import FalseStep
 
 D_K = formula("d_k")
 
@@ -149,9 +150,9 @@ def _enumerate_moments_of_cube(setting: ScalingSetting, centre: Fraction) -> tup
         )
     words = (
         "Let each component be ",
-        Number(centre - 1),
+        nt.Number(centre - 1),
         " or ",
-        Number(centre + 1),
+        nt.Number(centre + 1),
         ", equally likely, so that ",
     )
     end = ". NumPy goes through all points, in integers."

@@ -15,7 +15,7 @@ from symattn.arrays.field.approximation import decimal
 from symattn.arrays.field.quotient import Quotient
 from symattn.derivations import scaling_numpy
 from symattn.derivations.derivation_texts import DerivationText
-from symattn.derivations.steps import FalseStep, enclosed
+from symattn.derivations.steps import enclosed
 from symattn.document import notation as nt
 from symattn.document.errors import Refused, Undecided
 from symattn.document.evidence import Evidence
@@ -25,6 +25,7 @@ from symattn.document.notation import Decimal, Node, Relation, commas, equals
 from symattn.document.text import text
 from symattn.proof import gaussian
 from symattn.proof.relations import comparing, judging
+from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Unread
 from symattn.proof.relations.reader import Reader

@@ -5,6 +5,7 @@ An inferred specification is what the installed code of Transformers does. One w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -28,7 +29,7 @@ from symattn.models.inferring.inference import (
     infer_configuration,
     require_transformers,
 )
-from symattn.models.inferring.lock import line_of, read_lock, without_layers
+from symattn.models.inferring.lock import line_of, read_lock
 from symattn.models.inferring.promised_numbers import expressions
 from symattn.programs.refusing import one_line
 from symattn.verification.definitions.linear import LinearAttention
@@ -120,7 +121,12 @@ def infer_layers(source: object, lock: str) -> list[Specified | str]:
 
 
 def _read_reviewed_lines(lock: str | None) -> set[str]:
-    return set() if lock is None else set(map(without_layers, read_lock(lock)))
+    return set() if lock is None else set(map(_without_layers, read_lock(lock)))
+
+
+def _without_layers(line: str) -> str:
+    """Return a line of a lock as ``line_of`` gives it for a part, without the layers."""
+    return re.sub(r", layers [0-9, ]+ of [0-9]+(?= \|)", "", line, count=1)
 
 
 @contextmanager

@@ -51,9 +51,10 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from symattn.document import model as md
 from symattn.document.errors import SymattnError
-from symattn.document.render.common import numbered, plain_text
+from symattn.document.render.common import numbered
 from symattn.document.render.mathml import mathml
 from symattn.document.tex import tex
+from symattn.document.text import plain_text
 
 # The command whose output is a picture.
 _PICTURES = "draw"

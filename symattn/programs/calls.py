@@ -33,7 +33,7 @@ from symattn.bounds.called_target import (
 )
 from symattn.document.errors import InputError
 from symattn.programs import frameworks, guard, layouts
-from symattn.programs.frameworks import Tensor, Tensors, suspects
+from symattn.programs.frameworks import Tensor, Tensors
 from symattn.programs.interpreting import interpreting
 from symattn.programs.messages import MAX_BYTES
 from symattn.programs.names import Function, on_first
@@ -108,7 +108,7 @@ class Target:
         interpreted: list[bool] = []
         instead = interpreting() if memory == "interpreted" else contextlib.nullcontext(interpreted)
         with (
-            suspects(self.convention.framework, self.convention.dtype) as runtimes,
+            frameworks.suspects(self.convention.framework, self.convention.dtype) as runtimes,
             self.around_call(),
             instead as interpreted,
         ):

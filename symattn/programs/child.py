@@ -43,7 +43,6 @@ from symattn.programs.answers import (
     is_identity,
     is_outcome,
 )
-from symattn.programs.confining import MEMORY_GIB
 from symattn.programs.fork_server import ForkedProcess, ForkServer, libraries_of
 from symattn.programs.guard import Tampered
 from symattn.programs.loading import place_of
@@ -94,6 +93,8 @@ _SERVER_PROGRAM = _PROGRAM.replace(
 _OWN_GROUP: dict[str, Any] = {"start_new_session": True}
 if sys.platform == "win32":
     _OWN_GROUP = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+#: Private memory of a candidate's process, unless another limit is chosen.
+_MEMORY_GIB = 8.0
 #: Stands in the queue of answers for the end of the worker's pipe.
 _ENDED = object()
 #: Stands there for what is no answer, but was written into the pipe by the target.
@@ -423,7 +424,7 @@ class ProcessLimits:
 
     call: float = 10.0
     start: float = 60.0
-    memory_gib: float = MEMORY_GIB
+    memory_gib: float = _MEMORY_GIB
 
 
 class Child(AbstractContextManager["Child"]):

@@ -14,8 +14,6 @@ import sys
 from collections.abc import Iterator, Sequence
 
 GIB = 1 << 30
-#: Private memory of a candidate's process, unless another limit is chosen.
-MEMORY_GIB = 8.0
 #: What one file may hold that the process writes, its standard output and standard error among them.
 MAX_FILE_BYTES = GIB // 4
 _NEWNS, _NEWUSER, _NEWPID, _NEWNET = 0x20000, 0x10000000, 0x20000000, 0x40000000  # of unshare(2)

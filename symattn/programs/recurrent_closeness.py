@@ -25,7 +25,7 @@ from symattn.bounds.recurrent.recurrent_limits import (
     exact_values,
     limits,
 )
-from symattn.bounds.recurrent.replays import MOST_OF_SHARP, replay
+from symattn.bounds.recurrent.replays import replay
 from symattn.bounds.sharp.limits import HYPOTHESIS
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import InputError
@@ -41,6 +41,10 @@ from symattn.verification.definitions.recurrent_law import (
     recurrences,
     repeat_for_tokens,
 )
+
+#: Part of the sharp limit that a replay may reach where that limit is used.
+_MOST_OF_SHARP = 1 / 3
+
 
 Array = np.ndarray
 #: Longest sequence of which every row is judged by default.
@@ -452,7 +456,7 @@ def _measure_worst_excess(
     if max(one.by_worst for one in results) > 1:
         return max(results, key=lambda one: one.by_worst)
     needed = guard(question, way, exact, head)
-    return excess._replace(guard=needed) if needed <= MOST_OF_SHARP else None
+    return excess._replace(guard=needed) if needed <= _MOST_OF_SHARP else None
 
 
 def guard(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dis
 import traceback
 from collections.abc import Iterator
 from dataclasses import is_dataclass
@@ -20,18 +19,6 @@ def reached(*functions: object) -> Iterator[int | CodeType]:
     visited: set[int] = set()
     for f in functions:
         yield from _yield_integers_and_code(f, visited, 0)
-
-
-def asks_types(function: object) -> bool:
-    """Return whether a user's code uses ``type``: a length in letters cannot refuse to reveal its type."""
-    # symattn's own code is trusted not to ask.
-    if str(getattr(function, "__module__", "")).startswith("symattn."):
-        return False
-    every = (x for x in reached(function) if isinstance(x, CodeType) and "type" in x.co_names)
-    users = (code for code in every if not Path(code.co_filename).is_relative_to(ROOT))
-    # Only a load of the builtin counts; an attribute of that name is another thing.
-    loads = (i for code in users for i in dis.get_instructions(code) if i.argval == "type")
-    return any(i.opname in ("LOAD_GLOBAL", "LOAD_NAME") for i in loads)
 
 
 def raised_in_symattn(error: BaseException) -> bool:

@@ -32,7 +32,6 @@ from symattn.proof.statement import (
     Numbers,
     Pair,
     Sides,
-    all_true,
     growing_sizes,
     pairs,
     run,
@@ -42,6 +41,19 @@ from symattn.proof.theorem import Decision, Refutation, all_proved
 # Draws at each sizes against a false variant; the statement has a quarter of them.
 SEEDS = 8
 SOME, MANY = 6, 400  # cases tried against the statement, and against its false variant
+
+
+def _are_all_true(x: object) -> bool:
+    """Return whether a truth value, or each in an array or a sequence, is true. Raises Undecided if there is none."""
+    if isinstance(x, (list, tuple)):
+        every = list(map(_are_all_true, x))
+        # An empty conjunction would be true of nothing.
+        if not every:
+            raise Undecided("nothing is stated")
+        return all(every)
+    if getattr(x, "size", 1) == 0:
+        raise Undecided("nothing is stated: an array has no elements")
+    return bool(x.all()) if hasattr(x, "all") else bool(x)
 
 
 @dataclass(frozen=True)
@@ -241,13 +253,13 @@ class Certificate:
             chosen = {name: run(f, self.declared, world) for name, f in self.chosen.items()}
             # Numbers that break a hypothesis say nothing about the statement.
             if not all(
-                all_true(run(f, self.declared, world, chosen) >= 0)
+                _are_all_true(run(f, self.declared, world, chosen) >= 0)
                 for _, f in self.assumed.values()
             ):
                 return None
             related = lt if self.strict else le
             compared = pairs(sides, self.declared, world, chosen)
-            return all_true([related(a, b) for a, b in compared])
+            return _are_all_true([related(a, b) for a, b in compared])
         except (Refused, Undecided, InputError, ZeroDivisionError):
             return None
 

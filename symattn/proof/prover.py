@@ -19,11 +19,11 @@ from typing import Any, TypeVar
 
 from symattn.arrays.array import Array
 from symattn.arrays.index import expressions
-from symattn.arrays.index.array import once
+from symattn.arrays.index.array import Places, index_variables, once
 from symattn.arrays.index.axes import same_order
 from symattn.arrays.index.building import add, as_written, negate, substitute
 from symattn.arrays.index.positions import PLACE, as_number
-from symattn.arrays.indexed import Indexed, Places, index_variables
+from symattn.arrays.indexed import Indexed
 from symattn.arrays.notes import listening, note
 from symattn.document.errors import InputError, Meaningless, Refused, Undecided
 from symattn.document.text import equal_sizes

@@ -11,9 +11,10 @@ from functools import partial
 from typing import Any
 
 from symattn.arrays.index import expressions
+from symattn.arrays.index.array import index_variables
 from symattn.arrays.index.namespace import spread
 from symattn.arrays.index.positions import as_number
-from symattn.arrays.indexed import Indexed, index_variables
+from symattn.arrays.indexed import Indexed
 from symattn.document.errors import InputError, Refused, Undecided
 from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Text

@@ -21,7 +21,6 @@ from symattn.proof.relations.reader import Reader
 ATTENTION = Attention()  # softmax(Q Kᵀ / √d_k) V, the subject of most statements
 CAUSAL = Attention(causal=True, fully_masked="nan")
 
-QKV = {"q": "n_q d_k", "k": "n_k d_k", "v": "n_k d_v"}
 ATTENDING = Glossary(
     given={"Q": "n_q d_k", "K": "n_k d_k", "V": "n_k d_v", "V′": "n_k d_v", "G": "n_q d_v"},
     index={"i": "n_q", "j": "n_k", "l": "n_k", "c": "d_v"},
@@ -75,11 +74,6 @@ def add_up(x: Array) -> Array:
 def exp(x: Array) -> Array:
     """e^x."""
     return x.__array_namespace__().exp(x)
-
-
-def total(x: Array) -> Array:
-    """Return the sum of all entries."""
-    return x.__array_namespace__().sum(x)
 
 
 def side_by_side(*arrays: Any) -> Any:

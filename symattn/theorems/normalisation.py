@@ -16,7 +16,7 @@ from symattn.proof.joint_statements import identity
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Value
 from symattn.proof.statement import Pair
-from symattn.theorems.letters import add_up, eye, squares, total
+from symattn.theorems.letters import add_up, eye, squares
 from symattn.theorems.texts import of_file
 
 
@@ -72,6 +72,11 @@ def scale_before_norm(x: Array, w: Array, g: Array, a: Array) -> list[Pair]:
         (total(w * slope), 0),
         (_weight_gradient(x, a * w, g), slope / a),
     ]
+
+
+def total(x: Array) -> Array:
+    """Return the sum of all entries."""
+    return x.__array_namespace__().sum(x)
 
 
 THEOREMS = of_file(

@@ -19,13 +19,14 @@ from symattn.theorems.letters import (
     ATTENDING,
     ATTENTION,
     CAUSAL,
-    QKV,
     eye,
     identity_like,
     of_tokens,
     rows,
 )
 from symattn.theorems.texts import of_file
+
+QKV = {"q": "n_q d_k", "k": "n_k d_k", "v": "n_k d_v"}
 
 
 def _of_matrices(attention: Attention) -> Any:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from symattn.document.evidence import Evidence, Grade, Verdict
-from symattn.document.model import Document, WithVerdict
+from symattn.document.model import Document
+from symattn.document.printable import WithVerdict
 from symattn.verification.codes import CauseCode, code_of, read_codes
 from symattn.verification.diagnosis.observe import ObservedScale
 from symattn.verification.repair import Repair

@@ -155,7 +155,7 @@ MISTAKES: dict[str, tuple[str, Any, Any, Callable[..., Any]]] = {
     "the first operand alone": (
         "multi-head",
         BACKWARD,
-        "through",
-        lambda run, x, g, f=BACKWARD.through: (f(run, x, g)[0], *(None for _ in x[1:])),
+        "_pull_back_through",
+        lambda run, x, g, f=BACKWARD._pull_back_through: (f(run, x, g)[0], *(None for _ in x[1:])),
     ),
 }

@@ -20,7 +20,7 @@ from symattn.arrays.notes import note
 from symattn.arrays.residues import degree, divisors
 from symattn.arrays.residues.arithmetic import Floats, Modulus
 from symattn.arrays.residues.field import Field
-from symattn.arrays.residues.infinities import at_levels, bare_infinities, have_levels, known_number
+from symattn.arrays.residues.infinities import at_levels, have_levels, known_number
 from symattn.arrays.residues.primes import root
 from symattn.arrays.residues.state import Plane, State, chosen, moved, power_of
 from symattn.document.errors import Refused, Undecided
@@ -221,10 +221,18 @@ def _highest_of_levels(field: Field, x: State, axis: int) -> State:
     level = x.levels.max(axis=axis, keepdims=True)
     highest = x.levels == level
     # If only the level is left of the winners, no letter may stand beside it.
-    bare = np.all(bare_infinities(x) | ~highest, axis=axis)
+    bare = np.all(_bare_infinities(x) | ~highest, axis=axis)
     of_row = _peaks_of(field, _without_bare(x))
     peaks = np.where(highest, of_row, np.uint64(0)).sum(axis=axis, dtype=np.uint64)
     return _at_level_or_bare(_letters_for(field, peaks, x), level.squeeze(axis), bare)
+
+
+def _bare_infinities(x: State) -> np.ndarray:
+    """Return where elements are infinite, and nothing but their level: the residues beside it are 0."""
+    # Without an exponent, or with a logarithm, there may be more than the level.
+    if x.exponent is None or x.factor is not None:
+        return np.zeros(x.shape, dtype=bool)
+    return np.asarray((x.levels != 0) & (x.exponent.value == 0))
 
 
 def _higher_of_levels(field: Field, x: State, y: State) -> State:
@@ -236,7 +244,7 @@ def _higher_of_levels(field: Field, x: State, y: State) -> State:
     for state in (x, y):
         # Of equal levels either may be larger: a new letter stands for the maximum.
         highest = state.levels == level
-        bare &= bare_infinities(state) | ~highest
+        bare &= _bare_infinities(state) | ~highest
         peaks_of_state = _peaks_of(field, _without_bare(state))
         peaks.append(np.where(highest, peaks_of_state, np.uint64(0)))
     return _at_level_or_bare(_letters_for(field, _joint_peaks(*peaks), x, y), level, bare)
@@ -251,7 +259,7 @@ def _joint_peaks(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 def _without_bare(x: State) -> State:
     """Return the residues as finite elements, and infinities that have none as forbidden ones."""
-    bare = bare_infinities(x)
+    bare = _bare_infinities(x)
     return replace(x, forbidden=bare if bare.any() else None, level=None)
 
 
@@ -472,7 +480,7 @@ def _less_by_level(field: Field, x: State, y: State) -> np.ndarray:
     below = x.levels < y.levels
     alike = x.levels == y.levels
     # Equal infinities are not less than each other, whatever residues they have.
-    both_bare = bare_infinities(x) & bare_infinities(y)
+    both_bare = _bare_infinities(x) & _bare_infinities(y)
     equal_infinities = np.isneginf(x.levels + y.levels) | both_bare
     # The comparison of residues may be refused, so it runs only where it matters.
     if not (alike & ~equal_infinities).any():

@@ -91,11 +91,3 @@ def _small_whole_numbers(x: State) -> np.ndarray | None:
         return None
     known = form.degree == 0 and form.power == 0 and form.divisor == 1 and form.size <= _SMALL
     return x.exponent.value if known else None  # residues are centred
-
-
-def bare_infinities(x: State) -> np.ndarray:
-    """Return where elements are infinite, and nothing but their level: the residues beside it are 0."""
-    # Without an exponent, or with a logarithm, there may be more than the level.
-    if x.exponent is None or x.factor is not None:
-        return np.zeros(x.shape, dtype=bool)
-    return np.asarray((x.levels != 0) & (x.exponent.value == 0))

@@ -11,9 +11,6 @@ from typing import Any
 
 from symattn.document.errors import InputError, near
 
-# Of a sheet: far more than a description with its arrays needs.
-MOST_BYTES = 8 * 2**20
-
 
 class TypedNumber(str):
     """A number as it was typed."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.derivative import cotangents, differentiable, through
+from symattn.attention.derivative import cotangents, differentiable, vjp
 from symattn.attention.flow import Step
 from symattn.attention.gradients import scores
 from symattn.attention.gradients.attention import softcap_gradient
@@ -77,8 +77,20 @@ def way(spec: Attention, step: Step, values: Mapping[str, Any]) -> Way:
     """Return the backward function of a step of ``spec``: its rule if it has one, else a tape."""
     x, rule = tuple(values[name] for name in step.of), RULES.get(step.name)
     if rule is None or (step.name == "weights" and spec.normaliser not in _FROM_WEIGHTS):
-        return Way(step.name, step.of, partial(through, step.run, x))
+        return Way(step.name, step.of, partial(_pull_back_through, step.run, x))
     return Way(step.name, step.of, partial(rule, spec, x, values[step.name]))
+
+
+def _pull_back_through(
+    function: Callable[..., object], operands: tuple[object, ...], g: Array
+) -> tuple[Any, ...]:
+    """Return the gradients of ⟨g, function(*operands)⟩, one for each operand; None for those that hold no numbers.
+
+    Of two equal arguments of a maximum, the second counts as the larger, as in floats.
+    """
+    named = {str(place): x for place, x in enumerate(operands)}
+    gradients = vjp(lambda **arrays: function(*arrays.values()), g, named, ties="second")
+    return tuple(map(gradients.get, named))
 
 
 # -- rules: functions of the specification, a step's operands, its result, and the gradient of the result --------------

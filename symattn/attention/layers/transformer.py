@@ -16,16 +16,7 @@ from symattn.attention.flow import Step as Part
 from symattn.attention.flow import Trace, traced
 from symattn.attention.layers import block as parts
 from symattn.attention.layers import steps as layers
-from symattn.attention.layers.block import (
-    EPS,
-    Block,
-    Norm,
-    Stream,
-    below,
-    block_parts,
-    norm_arrays,
-    place_named,
-)
+from symattn.attention.layers.block import EPS, Block, Norm, below
 from symattn.attention.letters_of_attention import Named
 from symattn.attention.positions.angles import sinusoidal
 from symattn.attention.positions.rotary import inverse_frequencies, tables
@@ -142,7 +133,7 @@ _E, _X, _L = name("X", "0", role="input"), name("X", role="input"), name("L", ro
 
 def transformer_parts(model: Transformer, given: Collection[str]) -> list[Part]:
     """Return the steps of a model from the inputs named in ``given`` to the logits."""
-    stream = Stream(
+    stream = parts.Stream(
         {n: n for n in given}, {n: array.symbol for n, array in own_arrays(model).items()}
     )
     encoded = ""  # the encoder's last step, which cross-attention reads
@@ -152,7 +143,7 @@ def transformer_parts(model: Transformer, given: Collection[str]) -> list[Part]:
             if prefix.startswith(stack):
                 # Only blocks with cross-attention read the encoder.
                 tokens = {"x": stream.now} | ({"y": encoded} if block.cross and encoded else {})
-                for part in block_parts(block, names | tokens, prefix):
+                for part in parts.block_parts(block, names | tokens, prefix):
                     stream.append(part)
         if model.norm:
             stream.norm(model.norm, model.eps, f"{stack}_norm", f"{stack}_norm.output", name("Z"))
@@ -161,7 +152,7 @@ def transformer_parts(model: Transformer, given: Collection[str]) -> list[Part]:
     return stream.parts
 
 
-def _add_token_embedding_steps(model: Transformer, stream: Stream, stack: str) -> None:
+def _add_token_embedding_steps(model: Transformer, stream: parts.Stream, stack: str) -> None:
     """Add the embedded tokens of a stack."""
     ids = ids_of(model, stack)
 
@@ -217,7 +208,7 @@ def _add_sinusoidal(x: Array) -> Any:
     return x + made_wide(partial(sinusoids, places, int(x.shape[-1])), x)
 
 
-def _add_logit_steps(model: Transformer, stream: Stream) -> None:
+def _add_logit_steps(model: Transformer, stream: parts.Stream) -> None:
     bias = ["unembedding_bias"] if "unembedding_bias" in stream.names else []
     table = (
         embedding_of(stream.names, ids_of(model, stacks(model)[-1]))
@@ -294,10 +285,10 @@ def own_arrays(model: Transformer) -> dict[str, Named]:
     }
     result = {n: named for n, named in ARRAYS.items() if wanted.get(n, True)}
     if model.embedding_norm:
-        result |= norm_arrays("embedding_norm", "E")
+        result |= parts.norm_arrays("embedding_norm", "E")
     if model.norm:
         for stack in stacks(model):
-            result |= norm_arrays(f"{stack}_norm", stack[0])
+            result |= parts.norm_arrays(f"{stack}_norm", stack[0])
     return result
 
 
@@ -346,7 +337,7 @@ def check_names(model: Transformer, input_names: Iterable[str]) -> None:
         )
     for prefix, block, names in block_names(model, input_names):
         with_tokens = {"x", *names} | ({"y"} if block.cross else set())
-        with place_named(prefix.removesuffix(".")):
+        with parts.place_named(prefix.removesuffix(".")):
             for n in parts.TOKENS:
                 if n in names:
                     raise InputError(
@@ -378,7 +369,7 @@ def check_arrays(model: Transformer, inputs: Mapping[str, Any]) -> None:
         }
         if block.cross:
             arrays["y"] = embedded["encoder"]
-        with place_named(prefix.removesuffix(".")):
+        with parts.place_named(prefix.removesuffix(".")):
             parts.check_arrays(block, arrays)
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from symattn.arrays.array import Array
 from symattn.attention import latent, masks, norms, projections, scores, softmax, temperatures
 from symattn.attention.flow import EACH, Flow
-from symattn.attention.letters_of_attention import causal_condition, query_place
+from symattn.attention.letters_of_attention import query_place
 from symattn.attention.positions.position_fields import Shaw
 from symattn.attention.stages import positions, tokens
 from symattn.document.notation import Like
@@ -318,14 +318,19 @@ def _masked_entries(spec: Attention) -> str:
         or spec.prefix
         or spec.window is not None
     )
-    behind = causal_condition(spec.alignment)
+    behind = _causal_condition(spec.alignment)
     when = f"for ${behind}$" if spec.causal and plain else '"for a key that may be seen"'
     return f'{visible_entry} {when}\nout[i,j] = −∞ "for all other keys"'
 
 
+def _causal_condition(alignment: str) -> str:
+    """j ≤ i + n_k − n_q, or j ≤ i."""
+    return f"j ≤ {query_place(alignment)}"
+
+
 def _mask_reason(spec: Attention) -> str:
     """Return the rules of the masks, one after the other."""
-    rules, behind = [], causal_condition(spec.alignment)
+    rules, behind = [], _causal_condition(spec.alignment)
     if spec.prefix is not None:
         rules.append(f'causal after a prefix: $j < {spec.prefix} "or" {behind}$')
     elif spec.causal:

@@ -16,8 +16,6 @@ from symattn.document.errors import InputError
 SIZES = (64, 16, 32, 128)
 #: Longest sequence that is also tried as one chunk.
 MAX_WHOLE_CHUNK = 1100
-#: Roundings of an exponential, in units of u: three units in the last place.
-EXPONENTIAL = 6.0
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,6 @@ from symattn.bounds.recurrent.recurrent_arithmetic import RecurrentArithmetic
 from symattn.bounds.recurrent.recurrent_limits import ExactRecurrence
 
 Array = np.ndarray
-#: Part of the sharp limit that a replay may reach where that limit is used.
-MOST_OF_SHARP = 1 / 3
 # Sums of the replayed program are in float32.
 WIDE = np.float32
 

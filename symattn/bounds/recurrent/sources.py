@@ -67,11 +67,11 @@ from symattn.bounds.recurrent.recurrence import (
     decayed_products,
     unit_lower_inverse,
 )
-from symattn.bounds.recurrent.recurrent_arithmetic import (
-    EXPONENTIAL,
-    RecurrentArithmetic,
-    rounding_of,
-)
+from symattn.bounds.recurrent.recurrent_arithmetic import RecurrentArithmetic, rounding_of
+
+#: Roundings of an exponential, in units of u: three units in the last place.
+EXPONENTIAL = 6.0
+
 
 Array = np.ndarray
 #: Iterations after which a bound that still grows is given up.

@@ -20,10 +20,10 @@ from symattn.attention.letters_of_attention import ARRAYS, N_K, SIZES, SYMBOLS
 from symattn.attention.spec import Attention
 from symattn.derivations.attention import FLAGS, expressions, reading
 from symattn.derivations.attention import SIZES as SIZE_NAMES
-from symattn.derivations.attention.entry_formulas import by_stem, entry_formulas, indexed
+from symattn.derivations.attention.entry_formulas import entry_formulas, indexed
 from symattn.derivations.attention.inputs import DerivationRequest, read_request, stem
 from symattn.derivations.attention.words import SEES
-from symattn.derivations.steps import FalseStep, checked, defined, hold, searched, together, words
+from symattn.derivations.steps import checked, defined, hold, searched, together, words
 from symattn.document import model
 from symattn.document import notation as nt
 from symattn.document.codec import command as command_of
@@ -42,11 +42,12 @@ from symattn.document.model import (
     Table,
     Text,
 )
-from symattn.document.notation import Matrix, Name, Node, Words, equals, node
+from symattn.document.notation import Name, Node, Words, equals, node
 from symattn.document.sympify import from_sympy
 from symattn.document.text import plain_text, text
 from symattn.proof import typeset_words
 from symattn.proof.relations import judging
+from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.part_values import Unread
 from symattn.proof.relations.reader import Reader
@@ -436,7 +437,7 @@ TOO_LARGE = "cut"
 """The result for a matrix that is too large to be written out."""
 
 
-def written_out(request: DerivationRequest, array: Any) -> tuple[Matrix, str] | str:
+def written_out(request: DerivationRequest, array: Any) -> tuple[nt.Matrix, str] | str:
     """Return the matrix of entries and the heads that it shows, or ``TOO_LARGE``."""
     front_axes = array.shape[: max(array.ndim - 2, 0)]
     sheets = [array.entries[front] for front in np.ndindex(*front_axes)]
@@ -495,10 +496,11 @@ def _reletter_entry(x: Node, headed: bool) -> Node:
     return nt.mapped(x, lambda part: _reletter_entry(part, headed))
 
 
-_STEMS = by_stem()
+# Names of arrays by the word with which their letters begin.
+_STEMS = {name.replace("_", ""): name for name in ARRAYS}
 
 
-def pattern(weights: Any, allowed: np.ndarray) -> Matrix:
+def pattern(weights: Any, allowed: np.ndarray) -> nt.Matrix:
     """Return the matrix of weights with letters where a weight is not 0."""
     sheet = weights.entries[(0,) * (weights.entries.ndim - 2)]
     indices = np.ndindex(*sheet.shape)

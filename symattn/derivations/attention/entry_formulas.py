@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from symattn.attention.flow import Step
 from symattn.attention.inputs import lengths
 from symattn.attention.inputs import shape as shape_of
-from symattn.attention.letters_of_attention import ARRAYS, SIZES, SYMBOLS
+from symattn.attention.letters_of_attention import SIZES, SYMBOLS
 from symattn.derivations.attention.inputs import DerivationRequest
 from symattn.document.formulas import formula, running_text
 from symattn.document.model import Text
@@ -95,11 +95,6 @@ def indexed(symbol: Node, index: tuple[Like, ...], plain: bool = False) -> Node:
     return Name(base, (*indices, *map(node, index)), symbol.role)
 
 
-def by_stem() -> dict[str, str]:
-    """Return the names of arrays by the word with which their letters begin."""
-    return {name.replace("_", ""): name for name in ARRAYS}
-
-
 # -- with numbers for indices ------------------------------------------------------------------------------------------
 def product_letter(weights: str, values: str, index: Iterable[int]) -> Node:
     """Return the letters of an entry of weighted values, a₁₂v₂₁."""
@@ -111,10 +106,3 @@ def product_letter(weights: str, values: str, index: Iterable[int]) -> Node:
 def row_symbol(array: str, *index: Like) -> Node:
     """Return the letter of a row, q₁, or of an entry, s₁₂."""
     return indexed(SYMBOLS[array], index)
-
-
-def head_symbol(array: str, head: int) -> Node:
-    """Return the letter of a head of an array: K′₁."""
-    symbol = SYMBOLS[array]
-    assert isinstance(symbol, Name)
-    return Name(symbol.base, (*symbol.sub, node(head)), symbol.role)

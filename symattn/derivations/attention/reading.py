@@ -17,7 +17,7 @@ import numpy as np
 from symattn.arrays.ball import Ball, precision
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention.flow import Step
-from symattn.attention.letters_of_attention import ARRAYS, SIZES, SYMBOLS, TIMES
+from symattn.attention.letters_of_attention import ARRAYS, SIZES, SYMBOLS
 from symattn.attention.projections import merge_heads
 from symattn.derivations.attention import words
 from symattn.derivations.attention.entry_formulas import entry
@@ -31,6 +31,9 @@ from symattn.document.notation import Name, Node, Relation
 from symattn.document.text import text
 from symattn.proof.relations import comparing, judging
 from symattn.proof.relations.part_values import Unread, Value, spread
+
+_TIMES = Name("⊙")  # entry by entry
+
 
 # Runs at each sizes: a formula that is wrong rarely agrees twice.
 DRAWS = 2
@@ -173,7 +176,7 @@ class Read:
         others = [
             f
             for f in a.factors
-            if f == TIMES or any(isinstance(x, Name) and text(x) in arrays for x in nt.within(f))
+            if f == _TIMES or any(isinstance(x, Name) and text(x) in arrays for x in nt.within(f))
         ]
         factors_of_a = sorted(map(text, a.factors))
         same_factors = factors_of_a == sorted(map(text, b.factors))

@@ -25,7 +25,6 @@ from symattn.derivations.claims.measures import (
     number,
     rounded_example,
     rounds_to,
-    shape,
     sums_of_rounded,
     vector,
     written,
@@ -278,6 +277,16 @@ def equal(a: str, b: str) -> Document:
         b,
         [(at, compare(x, y)) for at, x, y in cells],
     )
+
+
+def shape(entries: object, text: str) -> tuple[int, ...]:
+    """Return the lengths of nested lists. Raises InputError if they are ragged."""
+    if not isinstance(entries, list):
+        return ()
+    shapes = {shape(entry, text) for entry in entries}
+    if len(shapes) > 1:
+        raise InputError(f"{short(text)!r} is ragged: its rows have different lengths")
+    return (len(entries), *(shapes.pop() if shapes else ()))
 
 
 def _make_equality_document(

@@ -122,16 +122,6 @@ def brackets(text: str) -> list[Any]:
     return result
 
 
-def shape(entries: object, text: str) -> tuple[int, ...]:
-    """Return the lengths of nested lists. Raises InputError if they are ragged."""
-    if not isinstance(entries, list):
-        return ()
-    shapes = {shape(entry, text) for entry in entries}
-    if len(shapes) > 1:
-        raise InputError(f"{short(text)!r} is ragged: its rows have different lengths")
-    return (len(entries), *(shapes.pop() if shapes else ()))
-
-
 def _read_token_vector(text: str) -> Vector:
     from symattn.derivations.walks import sheet_of
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 
-from symattn.arrays.shown import formula
 from symattn.derivations.enclosed import decimal
 from symattn.document.drawing.scene import powered
-from symattn.document.notation import Node, Over
+from symattn.document.notation import Node
 from symattn.document.text import text
 
 _PLAIN = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789−")
@@ -17,14 +16,6 @@ _RAISED = re.compile(r"\^\(([^()]*)\)|([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)")
 def words(node: Node) -> str:
     """Return a formula on one line, with raised exponents."""
     return _RAISED.sub(lambda m: "{^" + (m[1] or m[2].translate(_PLAIN)) + "}", text(node))
-
-
-def fraction(x: object) -> tuple[str, str] | str:
-    """Return the parts above and below the bar, or the number alone."""
-    node = formula(x)
-    if isinstance(node, Over):
-        return (words(node.numerator), words(node.denominator))
-    return words(node)
 
 
 def digits(x: object, count: int = 3) -> str:

@@ -18,11 +18,11 @@ from symattn.derivations.drawing.weights import walked
 from symattn.derivations.enclosed import Enclosed
 from symattn.derivations.exactly import exact, same
 from symattn.derivations.implemented import SCORES, VALUES
-from symattn.derivations.steps import FalseStep
 from symattn.document.drawing.scene import SMALL, Box, Label, Scene, plain, small, wrapped
 from symattn.document.drawing.svg import SHADE
 from symattn.document.errors import InputError
 from symattn.document.keywords import is_integer_within
+from symattn.proof.relations.comparing import FalseStep
 
 _MOST = 8  # tiles, one below the other
 _LEFT, _RIGHT, _WIDE, _HIGH, _TEXT = 12.0, 474.0, 440.0, 24.0, 46.0

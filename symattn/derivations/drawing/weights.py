@@ -5,13 +5,15 @@ from __future__ import annotations
 from os import PathLike
 from typing import Any
 
-from symattn.derivations.drawing import digits, fraction
+from symattn.arrays.shown import formula
+from symattn.derivations.drawing import digits, words
 from symattn.derivations.walks import sheet_of, with_fields
 from symattn.derivations.walks.walk_data import Walk
 from symattn.document.drawing.scene import SMALL, Box, Label, Scene, plain, small, wrapped
 from symattn.document.drawing.svg import SHADE
 from symattn.document.errors import InputError
 from symattn.document.keywords import is_integer_within
+from symattn.document.notation import Over
 
 _MOST = 16  # queries or keys whose numbers can be read in their squares
 _LEFT, _GAP = 12.0, 3.0
@@ -79,9 +81,17 @@ def of_head(array: Any, head: int) -> Any:
 
 def fits(entry: object, width: float) -> bool:
     """Return whether the fraction and its digits fit the width."""
-    result = fraction(entry)
+    result = _show_fraction(entry)
     parts = (*((result,) if isinstance(result, str) else result), digits(entry))
     return all(Label(0, 0, part, SMALL).width <= width for part in parts)
+
+
+def _show_fraction(x: object) -> tuple[str, str] | str:
+    """Return the parts above and below the bar, or the number alone."""
+    node = formula(x)
+    if isinstance(node, Over):
+        return (words(node.numerator), words(node.denominator))
+    return words(node)
 
 
 def _draw_weight_cell(
@@ -96,7 +106,7 @@ def _draw_weight_cell(
     )
     drawn.add(Box(x, y + height - 5, width * weight, 5, "weight"))
     if exact:
-        stacked(drawn, middle, y + 24, fraction(entry))
+        stacked(drawn, middle, y + 24, _show_fraction(entry))
     if Label(0, 0, digits(entry), SMALL).width <= width:
         small(drawn, middle, y + height - 10, digits(entry), "ink", "middle")
 

@@ -27,20 +27,17 @@ from symattn.arrays.plain import real
 from symattn.attention.codec import exact_arrays
 from symattn.attention.codec import npz_arrays as npz
 from symattn.attention.codec.field_values import field_of, made_of
-from symattn.attention.codec.json_text import (
-    MOST_BYTES,
-    TypedNumber,
-    content,
-    decoded,
-    refuse_unknown,
-    short,
-)
+from symattn.attention.codec.json_text import TypedNumber, content, decoded, refuse_unknown, short
 from symattn.attention.fields import field_types
 from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.spec import Attention
 from symattn.document.codec import Record
 from symattn.document.errors import InputError
 from symattn.document.keywords import is_integer_within, unknown
+
+# Of a sheet: far more than a description with its arrays needs.
+_MOST_BYTES = 8 * 2**20
+
 
 # The version of the form of sheets; others are refused.
 SCHEMA = 1
@@ -76,7 +73,7 @@ class Sheet:
 
 def read(path: str, name: str | None = None) -> Sheet:
     """Read the sheet in a file. Raises InputError, in one line, for anything wrong with it."""
-    file = content(path, MOST_BYTES, ", which is more than a walk can show")
+    file = content(path, _MOST_BYTES, ", which is more than a walk can show")
     if not file:
         raise InputError(f"{path} is empty")
     # By its first bytes, or by its name: an archive of NumPy arrays.

@@ -10,7 +10,10 @@ from functools import partial
 from os import PathLike
 from typing import Any
 
+import numpy as np
+
 from symattn.arrays import FLOATING
+from symattn.attention.codec import exact_arrays
 from symattn.attention.codec.field_values import as_options, written
 from symattn.attention.codec.json_text import short
 from symattn.attention.fields import whole
@@ -21,8 +24,8 @@ from symattn.derivations.sheets import sheet as sheets
 from symattn.derivations.sheets.sheet import Sheet, overridden, truncated
 from symattn.derivations.walks import record as records
 from symattn.derivations.walks.page import page
-from symattn.derivations.walks.printed import ROUNDINGS, check_shapes
-from symattn.derivations.walks.record import record, too_many
+from symattn.derivations.walks.printed import ROUNDINGS
+from symattn.derivations.walks.record import record
 from symattn.derivations.walks.steps import blocks
 from symattn.derivations.walks.walk_data import (
     Walk,
@@ -31,7 +34,6 @@ from symattn.derivations.walks.walk_data import (
     first_query,
     symbol_of_size,
     titles,
-    worst,
 )
 from symattn.derivations.walks.why import about, too_long
 from symattn.derivations.walks.why import why as reasons
@@ -111,7 +113,7 @@ def walk(
     remarks = []
     if answers or not empty:
         remarks += [Note(text) for text in (*about(result, step), *too_long(result))]
-    remarks += [Note((_LEFT_OUT,))] if too_many(result) else []
+    remarks += [Note((_LEFT_OUT,))] if records.too_many(result) else []
     body += _yield_answers_of_blanks(result, all, empty) if answers else ()
     left = ",".join(map(str, empty)) or None
     wishes = {
@@ -165,8 +167,22 @@ def _make_walk_of_sheet(
     sheet = sheet if tokens is None else truncated(sheet, tokens)
     sheet = sheet if seed is None else records.kind(sheet, seed)
     result = Walk(sheet, dtype, query, rounding)
-    check_shapes(result)
+    _check_printed_shapes(result)
     return result
+
+
+def _check_printed_shapes(walk: Walk) -> None:
+    """Raise InputError if the text's arrays have other shapes than the walk's."""
+    printed = walk.sheet.printed
+    printed_arrays = [*printed.digits.items(), *printed.rounded.items()] if printed else []
+    for name, entries in printed_arrays:
+        # A text calls the result output, whatever the step is called.
+        result = walk.arrays.get(walk.mixing.name if name == "output" else name)
+        if result is None or result.shape != exact_arrays.shape_of(entries):
+            there = "is not in this walk" if result is None else f"has shape {result.shape}"
+            raise InputError(
+                f"{walk.sheet.name}: printed {name} has shape {exact_arrays.shape_of(entries)}; {name} {there}"
+            )
 
 
 def sheet_of(source: str | PathLike[str] | Mapping[str, object]) -> Sheet:
@@ -318,7 +334,7 @@ def _yield_table_of_errors(worked: Walk) -> Iterator[Block]:
         return
     rows = []
     for name in names:
-        shown = error_digits(worst(worked.errors(name)))
+        shown = error_digits(_largest_error(worked.errors(name)))
         # An entry that is not finite has no error in units.
         missing = sum(e is None for e in worked.errors(name).flat)
         value = shown if not isinstance(shown, str) else Decimal(shown)
@@ -327,6 +343,11 @@ def _yield_table_of_errors(worked: Walk) -> Iterator[Block]:
     over = f"{worked.dtype} against the exact numbers, over all queries"
     caption: Text = (f"{over}; ulp: the unit in the last place at the exact number.",)
     yield Table(columns, tuple(rows), caption=caption)
+
+
+def _largest_error(errors: np.ndarray) -> float | None:
+    """Return the largest error of an array."""
+    return max((e for e in exact_arrays.flat(errors.tolist()) if e is not None), default=None)
 
 
 def _write_walk_subtitle(worked: Walk) -> Text:

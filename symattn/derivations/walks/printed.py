@@ -80,20 +80,6 @@ def follows(walk: Walk) -> bool:
     )
 
 
-def check_shapes(walk: Walk) -> None:
-    """Raise InputError if the text's arrays have other shapes than the walk's."""
-    printed = walk.sheet.printed
-    printed_arrays = [*printed.digits.items(), *printed.rounded.items()] if printed else []
-    for name, entries in printed_arrays:
-        # A text calls the result output, whatever the step is called.
-        result = walk.arrays.get(walk.mixing.name if name == "output" else name)
-        if result is None or result.shape != exact_arrays.shape_of(entries):
-            there = "is not in this walk" if result is None else f"has shape {result.shape}"
-            raise InputError(
-                f"{walk.sheet.name}: printed {name} has shape {exact_arrays.shape_of(entries)}; {name} {there}"
-            )
-
-
 def digits_right(exact: object, printed: str) -> bool:
     """Return whether ``printed`` is the exact number rounded to nearest in its last digit."""
     if not is_number(exact):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,11 @@ from symattn.arrays.special import Undefined
 from symattn.attention.codec import exact_arrays
 from symattn.attention.flow import Step
 from symattn.attention.letters_of_attention import ARRAYS, SYMBOLS
+from symattn.attention.spec import Attention
 from symattn.derivations.attention import reading
-from symattn.derivations.attention.entry_formulas import head_symbol, row_symbol
+from symattn.derivations.attention.entry_formulas import row_symbol
 from symattn.derivations.enclosed import Enclosed, digits, is_number, nested
-from symattn.derivations.steps import FalseStep
-from symattn.derivations.walks import printed
+from symattn.derivations.walks import printed, run
 from symattn.derivations.walks.walk_data import (
     Walk,
     arrays_of,
@@ -26,12 +27,13 @@ from symattn.derivations.walks.walk_data import (
     first_query,
     is_of_rows,
 )
-from symattn.derivations.walks.walk_entries import other_way, same
+from symattn.derivations.walks.walk_entries import same
 from symattn.document.errors import SymattnError
 from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Block, Emph, Paragraph, Result, Text, Values
-from symattn.document.notation import Fence, Node, Product, Sum, Words, equals, name
+from symattn.document.notation import Fence, Name, Node, Product, Sum, Words, equals, name, node
 from symattn.document.text import plain_text, text
+from symattn.proof.relations.comparing import FalseStep
 
 _BESIDE = 60  # the most characters of a reason at the side of an array
 MANY_KEYS, MANY_FEATURES, WIDE = 6, 6, 66  # beyond these a score is not written out as a sum
@@ -143,8 +145,8 @@ def _yield_shared_heads(walk: Walk, array: str) -> Iterator[Block]:
             raise FalseStep(f"{array}: head {t + 1} does not read head {t // times + 1}")
     lines = [
         equals(
-            *(head_symbol(array, g * times + t + 1) for t in range(times)),
-            head_symbol(step.of[0], g + 1),
+            *(_symbol_of_head(array, g * times + t + 1) for t in range(times)),
+            _symbol_of_head(step.of[0], g + 1),
         )
         for g in range(heads)
     ]
@@ -152,6 +154,13 @@ def _yield_shared_heads(walk: Walk, array: str) -> Iterator[Block]:
     yield Result(
         ARRAYS[array].title, tuple(lines), (evidence,) if evidence else (), text=step.reason
     )
+
+
+def _symbol_of_head(array: str, head: int) -> Node:
+    """Return the letter of a head of an array: K′₁."""
+    symbol = SYMBOLS[array]
+    assert isinstance(symbol, Name)
+    return Name(symbol.base, (*symbol.sub, node(head)), symbol.role)
 
 
 def _yield_step_of_scores(walk: Walk, i: int) -> Iterator[Block]:
@@ -350,7 +359,7 @@ def _yield_step_of_merging(walk: Walk, _: int) -> Iterator[Block]:
         return
     # Absorbed and unabsorbed matrices must give the same output.
     sheet = walk.sheet
-    other, agrees, exact = other_way(sheet.attention, sheet.inputs, walk.arrays["output"])
+    other, agrees, exact = _by_other_way(sheet.attention, sheet.inputs, walk.arrays["output"])
     absorbed = other.latent is not None and other.latent.absorbed
     remaining = (
         name("W", "UK"),
@@ -371,6 +380,19 @@ def _yield_step_of_merging(walk: Walk, _: int) -> Iterator[Block]:
     other_output = name("O", "absorbed" if absorbed else "made", role="output")
     equation = equals(SYMBOLS["output"], other_output)
     yield Result(title, (equation,), (Evidence(grade, where),))
+
+
+def _by_other_way(
+    spec: Attention, inputs: Mapping[str, object], output: np.ndarray
+) -> tuple[Attention, bool, bool]:
+    """Return the specification with matrices absorbed, or not, whether outputs agree, and whether that is exact."""
+    assert spec.latent is not None
+    other = replace(spec, latent=replace(spec.latent, absorbed=not spec.latent.absorbed))
+    result = run.exact(other, inputs)["output"]
+    entries = (*result.flat, *output.flat)
+    exact = not any(isinstance(x, Enclosed) for x in entries)
+    same_shape = result.shape == output.shape
+    return other, same_shape and all(map(same, result.flat, output.flat)), exact
 
 
 def decided(walk: Walk, step: Step, formula: Node) -> Node | None:

@@ -26,15 +26,14 @@ from symattn.derivations.attention.entry_formulas import product_letter, row_sym
 from symattn.derivations.attention.inputs import DerivationRequest
 from symattn.derivations.enclosed import Enclosed, digits, nested
 from symattn.derivations.sheets.sheet import Sheet
-from symattn.derivations.steps import FalseStep
 from symattn.derivations.walks import run as walks_run
 from symattn.derivations.walks import walk_entries
-from symattn.derivations.walks.run import TINY
 from symattn.document.errors import InputError
 from symattn.document.evidence import Evidence, Grade
 from symattn.document.model import Text, Values
 from symattn.document.notation import Name, Node, Words
 from symattn.document.text import text
+from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.part_values import Unread
 
 # of decimals next to a format's own; enough to tell its numbers apart
@@ -285,7 +284,7 @@ def error_digits(error: float | None) -> Any:
     """Return an error with two digits; a dash for None."""
     if error is None:
         return Words("–")
-    return Words(f"<{TINY:.0e}") if 0 < error <= TINY else f"{error:.2g}"
+    return Words(f"<{walks_run.TINY:.0e}") if 0 < error <= walks_run.TINY else f"{error:.2g}"
 
 
 def places_of(shape: tuple[int, ...]) -> np.ndarray:
@@ -307,11 +306,6 @@ def symbol_of_size(size: str) -> Node:
     if size in _SILENT:
         return letter(size)
     return SIZES.get("g" if size == "h_kv" else size, Name(size))
-
-
-def worst(errors: np.ndarray) -> float | None:
-    """Return the largest error of an array."""
-    return max((e for e in exact_arrays.flat(errors.tolist()) if e is not None), default=None)
 
 
 def counted(count: int, one: str, many: str = "") -> str:

@@ -28,7 +28,6 @@ from symattn.derivations.attention import reading
 from symattn.derivations.attention.entry_formulas import entry_formulas
 from symattn.derivations.attention.inputs import MASKS, DerivationRequest
 from symattn.derivations.enclosed import Enclosed, ball_of, least_proven
-from symattn.derivations.walks import run
 from symattn.document.errors import Refused
 from symattn.document.notation import equals
 from symattn.proof.relations.part_values import Unread
@@ -236,14 +235,3 @@ def digits_proven(arrays: Arrays, step: Step) -> int | None:
 
 
 # -- latents -----------------------------------------------------------------------------------------------------------
-def other_way(
-    spec: Attention, inputs: Mapping[str, object], output: np.ndarray
-) -> tuple[Attention, bool, bool]:
-    """Return the specification with matrices absorbed, or not, whether outputs agree, and whether that is exact."""
-    assert spec.latent is not None
-    other = replace(spec, latent=replace(spec.latent, absorbed=not spec.latent.absorbed))
-    result = run.exact(other, inputs)["output"]
-    entries = (*result.flat, *output.flat)
-    exact = not any(isinstance(x, Enclosed) for x in entries)
-    same_shape = result.shape == output.shape
-    return other, same_shape and all(map(same, result.flat, output.flat)), exact

@@ -11,7 +11,6 @@ from typing import Any
 from symattn.document import files
 from symattn.document.drawing import svg
 from symattn.document.drawing.scene import RAISED, WIDTH, Box, Label, Line, Mark, Scene
-from symattn.document.drawing.svg import COLOURS, LIFT, head
 from symattn.document.errors import InputError, MissingExtra
 from symattn.document.files import MARK
 from symattn.document.render.html_style import STYLE
@@ -125,11 +124,11 @@ def _save_figure_to_bytes(figure: Any, scene: Scene, form: str, mark: str) -> by
 
 
 def _colour_for_matplotlib(role: Any) -> str:
-    return COLOURS[role][1]
+    return svg.COLOURS[role][1]
 
 
 def _plot_line_on_axes(axes: Any, line: Line) -> None:
-    points, corners = head(line) if line.head else (line.points, ())
+    points, corners = svg.head(line) if line.head else (line.points, ())
     dash = [float(x) / line.width for x in line.dash.split()]
     style: Any = (0, dash) if dash else "-"
     xs, ys = zip(*points, strict=True)
@@ -187,7 +186,7 @@ def _plot_label_on_axes(axes: Any, label: Label) -> None:
     whole = sum(wide for _, wide, _ in parts)
     along = {"start": 0.0, "middle": -whole / 2, "end": -whole}[label.anchor]
     for run, wide, font in parts:
-        lift = LIFT.get(run.level, 0.0) * label.size
+        lift = svg.LIFT.get(run.level, 0.0) * label.size
         x, y = (
             (label.x + lift, label.y - along)
             if label.upwards

@@ -40,7 +40,7 @@ from symattn.models.auditing.dependence.decoding import (
     probe_decoding,
     record_pass,
 )
-from symattn.models.auditing.dependence.mixing import Dependence, check_causal
+from symattn.models.auditing.dependence.mixing import Dependence
 from symattn.models.auditing.dependence.probing import probed, with_padding
 from symattn.models.auditing.dependence.training import probe_training
 from symattn.models.auditing.differences import Differences
@@ -659,13 +659,19 @@ def audit(
     if rows is not None and (not isinstance(rows, int) or rows < 1):
         raise InputError(f"rows must be an integer of at least 1, or None for all, got {rows!r}")
     name = name or (type(model).__name__ if model is not None else "everything that runs")
-    check_causal(causal)
+    _check_causal(causal)
     reviewed = None
     if lock is not None:
         # A file that is no lock is refused before anything runs.
         read_lock(lock)
         reviewed = None if model is None else _specify_reviewed_layers(model, lock)
     return Audit(model, contract, rows, gradients, name, layers, dependence, causal, reviewed, lock)
+
+
+def _check_causal(causal: object) -> None:
+    """Raise ``InputError`` for anything but True, False and None."""
+    if causal is not None and not isinstance(causal, bool):
+        raise InputError(f"causal must be True, False or None, got {causal!r}")
 
 
 def _specify_reviewed_layers(model: Module, lock: str) -> promises.ReviewedLayers:

@@ -10,7 +10,8 @@ from typing import Literal
 from symattn.document.codec import record
 from symattn.document.errors import SymattnError
 from symattn.document.evidence import Grade, Verdict
-from symattn.document.model import Block, Document, Note, Paragraph, Table, WithVerdict, headers
+from symattn.document.model import Block, Document, Note, Paragraph, Table, headers
+from symattn.document.printable import WithVerdict
 from symattn.models.auditing import call_judge, promises
 from symattn.models.auditing.call_gradients import Backward
 from symattn.models.auditing.dependence.decoding import Decoding

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from symattn.models.auditing.call_gradients import bounded
 from symattn.models.auditing.examining import examine
 from symattn.models.auditing.keys_of_layers import hold_keys_against_layers
 from symattn.models.auditing.provenance import Operation, seeing
-from symattn.models.auditing.received import AttentionCall, Received, UnreadCall, cast, read
+from symattn.models.auditing.received import AttentionCall, Received, UnreadCall, read
 from symattn.models.auditing.setting import Floats, Mask, Masking, Module, Tensor
 from symattn.programs.frameworks import dtype_name
 from symattn.programs.names import Function
@@ -186,7 +187,7 @@ def begun(
                 t.requires_grad
                 for t in (call_record.q, call_record.k, call_record.v, *call_record.learned)
             )
-            call_record = cast(call_record)
+            call_record = _cast_received(call_record)
             call_record.name, call_record.module = site.layer, site.module
             return Begun(
                 site,
@@ -199,6 +200,23 @@ def begun(
         return site.unread(str(reason))
     except Exception as error:
         return site.unread(defect(error))
+
+
+def _cast_received(received: Received) -> Received:
+    """Cast queries, keys and values to the format of ``torch.autocast`` if it is on, as products in the call do."""
+    import torch
+
+    device = received.q.device.type
+    if not torch.is_autocast_enabled(device):
+        return received
+    narrow = torch.get_autocast_dtype(device)
+    # Autocast leaves float64 as it is.
+    changed = {
+        name: t.to(narrow)
+        for name, t in (("q", received.q), ("k", received.k), ("v", received.v))
+        if t.dtype in (torch.float32, torch.bfloat16, torch.float16)
+    }
+    return replace(received, **changed)
 
 
 @one_blas_thread

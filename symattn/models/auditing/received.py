@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import sqrt
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from symattn.arrays.formats import FORMATS, Format
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
+from symattn.bounds.sharp.sample import chosen
 from symattn.document.errors import Refused
 from symattn.models.auditing import call_judge
 from symattn.models.auditing.setting import (
@@ -23,13 +24,9 @@ from symattn.models.auditing.setting import (
     Module,
     Tensor,
     allowed_of,
-    chosen_rows,
     heads_apart,
-    joined,
-    mask_of,
     numbers,
     rows_of,
-    summed,
     visible,
 )
 from symattn.programs.frameworks import dtype_name
@@ -71,6 +68,17 @@ class Received:
         return [m for m in self.masks if getattr(m, "requires_grad", False)]
 
 
+def _join_masks(*masks: Mask | None) -> Mask | None:
+    """Return the intersection of all masks."""
+    parts = [m for m in masks if m is not None]
+    if not parts:
+        return None
+    if len(parts) == 1:
+        return parts[0]
+    combined: Mask = np.logical_and.reduce(np.broadcast_arrays(*parts))
+    return combined
+
+
 @dataclass
 class AttentionCall:
     """A call that was read: what it received, its sizes, the indices of the judged queries, and their results."""
@@ -90,7 +98,7 @@ class AttentionCall:
         ]
         places = visible(self.received.places, list(rows), self.n_q, self.n_k)
         # One mask of places serves all items and heads.
-        return np.asarray(joined(places[None, None], *masks))
+        return np.asarray(_join_masks(places[None, None], *masks))
 
     def returned(self, out: Tensor, heads_last: bool = False) -> None:
         """Keep the judged rows of the result, (b, h, n_q, d_v), or (b, n_q, h, d_v) with ``heads_last``.
@@ -136,11 +144,33 @@ def read(
     n_q = int(q.shape[-2])
     n_k = int(k.shape[-2])
     first_mask = next(iter(received.masks), None)
-    rows = chosen_rows(n_q, n_k, count, [*specs, received.places], first_mask)
+    rows = _chosen_rows(n_q, n_k, count, [*specs, received.places], first_mask)
     setting = setting_of(received, rows)
     chosen = contract or ("eager" if received.eager else "fused")
     arithmetic = call_judge.arithmetic_of(dtype, "eager" if chosen == "eager" else "fused")
     return AttentionCall(received, n_q, n_k, rows, setting, arithmetic)
+
+
+def _chosen_rows(
+    n_q: int, n_k: int, count: int | None, specs: list[Attention], mask: Tensor | None = None
+) -> list[int]:
+    """The indices of the queries to judge: about ``count`` of them, or all for None.
+
+    They include those at the edges of tiles and of windows, by the specifications or by the first key of a given mask.
+    """
+    if count is None or count >= n_q:
+        return list(range(n_q))
+    rows: set[int] = set()
+    # Only the shapes matter, so that broadcast zeros spare memory.
+    shapes = {"q": np.broadcast_to(0.0, (n_q, 1)), "k": np.broadcast_to(0.0, (n_k, 1))}
+    for spec in specs or [Attention()]:
+        rows |= set(chosen(spec, shapes, count))
+    if mask is not None and hasattr(mask, "ndim") and mask.ndim > 1 and mask.shape[-2] == n_q:
+        # the rows where the first key becomes visible or hidden, in the first item
+        open_ = allowed_of(mask[(0,) * (mask.ndim - 2)][:, 0])
+        changes = np.flatnonzero(open_[1:] != open_[:-1])[:2]
+        rows |= {int(at) + after for at in changes for after in (0, 1)}
+    return sorted(rows)
 
 
 def setting_of(received: Received, rows: Sequence[int]) -> CallSetting:
@@ -148,7 +178,7 @@ def setting_of(received: Received, rows: Sequence[int]) -> CallSetting:
     q, k, v = (heads_apart(t) for t in (received.q, received.k, received.v))
     n_q = int(q.shape[-2])
     n_k = int(k.shape[-2])
-    pairs = [mask_of(m, rows, n_k) for m in received.masks if m is not None]
+    pairs = [_mask_of_tensor(m, rows, n_k) for m in received.masks if m is not None]
     places = (
         visible(received.places, list(rows), n_q, n_k)[None, None]
         if received.places.masks_anything
@@ -166,27 +196,29 @@ def setting_of(received: Received, rows: Sequence[int]) -> CallSetting:
         scale=1 / sqrt(q.shape[-1]) if received.scale is None else float(received.scale),
         softcap=None if received.softcap is None else float(received.softcap),
         sink=None if received.sink is None else numbers(received.sink).reshape(-1),
-        allowed=joined(places, *(allowed for allowed, _ in pairs)),
-        bias=summed(*(bias for _, bias in pairs)),
+        allowed=_join_masks(places, *(allowed for allowed, _ in pairs)),
+        bias=_sum_biases(*(bias for _, bias in pairs)),
         biases=sum(bias is not None for _, bias in pairs),
     )
 
 
-def cast(received: Received) -> Received:
-    """Cast queries, keys and values to the format of ``torch.autocast`` if it is on, as products in the call do."""
-    import torch
+def _mask_of_tensor(
+    tensor: Tensor, rows: Sequence[int], keys: int
+) -> tuple[Mask | None, Floats | None]:
+    """Return which scores a mask allows, and the finite part of one that is added; None for one without effect.
 
-    device = received.q.device.type
-    if not torch.is_autocast_enabled(device):
-        return received
-    narrow = torch.get_autocast_dtype(device)
-    # Autocast leaves float64 as it is.
-    changed = {
-        name: t.to(narrow)
-        for name, t in (("q", received.q), ("k", received.k), ("v", received.v))
-        if t.dtype in (torch.float32, torch.bfloat16, torch.float16)
-    }
-    return replace(received, **changed)
+    ``True`` may attend. Numbers that are at most −10⁴ forbid, such as ``finfo.min``; others are a bias.
+    """
+    array = rows_of(tensor, rows, keys)
+    allowed = allowed_of(array)
+    bias = None if dtype_name(array) == "bool" else np.where(allowed, numbers(array), 0.0)
+    return (None if allowed.all() else allowed), (bias if bias is not None and bias.any() else None)
+
+
+def _sum_biases(*biases: Floats | None) -> Floats | None:
+    """Return the sum of the biases that are not None; None if all are."""
+    terms = [b for b in biases if b is not None]
+    return sum(terms[1:], terms[0]) if terms else None
 
 
 def _select_coarsest_format(received: Received, *arrays: object) -> str:
@@ -381,7 +413,6 @@ def _densify_mask_argument(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
 # fused kernel, which scales the scores. Neither the output projection nor anything after it is judged. Source:
 # PyTorch, aten/src/ATen/native/transformers/attention.cpp and cuda/attention.cu.
 
-LAYERS = ("_native_multi_head_attention", "_transformer_encoder_layer_fwd")
 # the axes of a mask: queries and keys, items and keys, or all with heads
 _SRC = 0
 _ITEM = 1

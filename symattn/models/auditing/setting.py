@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from symattn.attention.enclosing.pattern import heads
 from symattn.attention.spec import Attention
 from symattn.bounds.sharp import rows_in_float64
-from symattn.bounds.sharp.sample import chosen
 from symattn.programs.frameworks import dtype_name
 from symattn.verification.rules.masking import wrong_places
 
@@ -158,17 +157,6 @@ def rows_of(tensor: Tensor, rows: Sequence[int], keys: int) -> Tensor:
     return whole[..., :keys]
 
 
-def mask_of(tensor: Tensor, rows: Sequence[int], keys: int) -> tuple[Mask | None, Floats | None]:
-    """Return which scores a mask allows, and the finite part of one that is added; None for one without effect.
-
-    ``True`` may attend. Numbers that are at most −10⁴ forbid, such as ``finfo.min``; others are a bias.
-    """
-    array = rows_of(tensor, rows, keys)
-    allowed = allowed_of(array)
-    bias = None if dtype_name(array) == "bool" else np.where(allowed, numbers(array), 0.0)
-    return (None if allowed.all() else allowed), (bias if bias is not None and bias.any() else None)
-
-
 def allowed_of(array: Tensor) -> Mask:
     """Return which scores a mask allows."""
     # A copy, since the model may change the mask later.
@@ -180,23 +168,6 @@ def allowed_of(array: Tensor) -> Mask:
         .copy()
     )
     return allowed
-
-
-def joined(*masks: Mask | None) -> Mask | None:
-    """Return the intersection of all masks."""
-    parts = [m for m in masks if m is not None]
-    if not parts:
-        return None
-    if len(parts) == 1:
-        return parts[0]
-    combined: Mask = np.logical_and.reduce(np.broadcast_arrays(*parts))
-    return combined
-
-
-def summed(*biases: Floats | None) -> Floats | None:
-    """Return the sum of the biases that are not None; None if all are."""
-    terms = [b for b in biases if b is not None]
-    return sum(terms[1:], terms[0]) if terms else None
 
 
 # -- masks by positions, the choice of judged queries, and the mask that configuration, padding and cache require ------
@@ -337,25 +308,3 @@ def visible(spec: Attention, rows: list[int], n_q: int, n_k: int) -> Mask:
     k = np.zeros((n_k, 1))
     head = next(heads(by_places(spec), {"q": q, "k": k, "v": k}))
     return np.asarray(rows_in_float64.allowed(head, np.asarray(rows), slice(0, n_k)))
-
-
-def chosen_rows(
-    n_q: int, n_k: int, count: int | None, specs: list[Attention], mask: Tensor | None = None
-) -> list[int]:
-    """The indices of the queries to judge: about ``count`` of them, or all for None.
-
-    They include those at the edges of tiles and of windows, by the specifications or by the first key of a given mask.
-    """
-    if count is None or count >= n_q:
-        return list(range(n_q))
-    rows: set[int] = set()
-    # Only the shapes matter, so that broadcast zeros spare memory.
-    shapes = {"q": np.broadcast_to(0.0, (n_q, 1)), "k": np.broadcast_to(0.0, (n_k, 1))}
-    for spec in specs or [Attention()]:
-        rows |= set(chosen(spec, shapes, count))
-    if mask is not None and hasattr(mask, "ndim") and mask.ndim > 1 and mask.shape[-2] == n_q:
-        # the rows where the first key becomes visible or hidden, in the first item
-        open_ = allowed_of(mask[(0,) * (mask.ndim - 2)][:, 0])
-        changes = np.flatnonzero(open_[1:] != open_[:-1])[:2]
-        rows |= {int(at) + after for at in changes for after in (0, 1)}
-    return sorted(rows)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from symattn.models.auditing import patches, provenance
 from symattn.models.auditing.begun import defect
-from symattn.models.auditing.received import LAYERS, Received, UnreadCall, inside, of_torch
+from symattn.models.auditing.received import Received, UnreadCall, inside, of_torch
 from symattn.models.auditing.setting import Module, Tensor
 from symattn.programs.modules import heads_of
 from symattn.programs.names import Function
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     from symattn.models.auditing.audit import Audit
+
+# torch's layers that compute attention within one operator.
+_FUSED_LAYERS = ("_native_multi_head_attention", "_transformer_encoder_layer_fwd")
 
 
 def mode(audit: Audit) -> TorchDispatchMode:
@@ -101,7 +104,7 @@ class Tracer:
         # A copy of a parameter is a parameter as well.
         if op.name in ("_to_copy", "clone") and self.audit.holds(op.args[0]):
             self.audit.copied(out)
-        elif op.name in LAYERS:
+        elif op.name in _FUSED_LAYERS:
             self._record_fused_layer(op)
         elif op.name in provenance.FUSED:
             self._record_fused_attention(op, out)

@@ -25,9 +25,9 @@ from symattn.document.model import (
     Note,
     Paragraph,
     Table,
-    WithVerdict,
     headers,
 )
+from symattn.document.printable import WithVerdict
 from symattn.document.text import assignment
 from symattn.verification.engine import Session
 from symattn.verification.report import Fault, Report

@@ -11,17 +11,8 @@ from symattn.arrays.enclosing.bounds import U
 from symattn.arrays.formats import Format
 from symattn.document.codec import record
 from symattn.document.evidence import Grade, Verdict
-from symattn.document.model import (
-    Block,
-    Code,
-    Document,
-    Note,
-    Paragraph,
-    Table,
-    Text,
-    WithVerdict,
-    headers,
-)
+from symattn.document.model import Block, Code, Document, Note, Paragraph, Table, Text, headers
+from symattn.document.printable import WithVerdict
 from symattn.models.comparing.cache_losses import Lost
 from symattn.models.comparing.generation_ways import CONTINUATION, PREFIX, Array, States
 

@@ -13,6 +13,7 @@ from symattn.models.auditing.setting import Module
 from symattn.models.comparing.cache_losses import Recorded
 from symattn.models.comparing.generated import Generation, StateDifference, StateErrors, WayResult
 from symattn.models.comparing.generation_ways import (
+    MOST,
     PREFILL,
     WAYS,
     Array,
@@ -22,8 +23,8 @@ from symattn.models.comparing.generation_ways import (
     Positions,
     States,
     Text,
-    checked,
     generates,
+    libraries,
     of_caches,
     plain_cache,
     window_of,
@@ -281,7 +282,7 @@ def generation(
     >>> generation(model, 8, ways=["token by token"]).wrong
     ()
     """
-    checked(model)
+    _checked_model(model)
     sequences = _make_token_sequences(model, tokens, seed)
     is_longer_than_window = 0 < window_of(model.config) < len(sequences[0]) - 1
     plan = _select_generation_ways(
@@ -311,6 +312,37 @@ def generation(
     requested = plan if ways is not None else own_caches
     requests = frozenset(way.name for way in requested)
     return Generation(type(model).__name__, dtype, length, rows, tuple(notes), requests)
+
+
+def _checked_model(model: object) -> None:
+    """Raise ``MissingExtra`` without torch, and ``InputError`` unless this is a model of transformers that can run."""
+    libraries()
+    import torch
+    from transformers import PreTrainedModel
+
+    if not isinstance(model, PreTrainedModel):
+        raise InputError(
+            f"{type(model).__name__} is not a model of transformers; hint: give a PreTrainedModel"
+        )
+    if not model.can_generate():
+        raise InputError(
+            f"{type(model).__name__} cannot generate; hint: give a class such as LlamaForCausalLM"
+        )
+    # A copy in float64 takes eight bytes for each parameter.
+    size = sum(p.numel() for p in model.parameters())
+    if size > MOST:
+        raise InputError(
+            f"{type(model).__name__} has {size:,} parameters, and at most {MOST:,} are copied to float64; hint: its "
+            "class with fewer and narrower layers runs the same code"
+        )
+    if any(p.device.type == "meta" for p in model.parameters()):
+        raise InputError(
+            f"{type(model).__name__} has no weights; hint: load them, or make them at random"
+        )
+    if model.dtype not in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
+        raise InputError(
+            f"{type(model).__name__} computes in {model.dtype}; hint: float32, bfloat16 or float16"
+        )
 
 
 def _select_generation_ways(

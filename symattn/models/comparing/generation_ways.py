@@ -57,37 +57,6 @@ def libraries() -> None:
         raise MissingExtra(error.name or "transformers", "transformers") from error
 
 
-def checked(model: object) -> None:
-    """Raise ``MissingExtra`` without torch, and ``InputError`` unless this is a model of transformers that can run."""
-    libraries()
-    import torch
-    from transformers import PreTrainedModel
-
-    if not isinstance(model, PreTrainedModel):
-        raise InputError(
-            f"{type(model).__name__} is not a model of transformers; hint: give a PreTrainedModel"
-        )
-    if not model.can_generate():
-        raise InputError(
-            f"{type(model).__name__} cannot generate; hint: give a class such as LlamaForCausalLM"
-        )
-    # A copy in float64 takes eight bytes for each parameter.
-    size = sum(p.numel() for p in model.parameters())
-    if size > MOST:
-        raise InputError(
-            f"{type(model).__name__} has {size:,} parameters, and at most {MOST:,} are copied to float64; hint: its "
-            "class with fewer and narrower layers runs the same code"
-        )
-    if any(p.device.type == "meta" for p in model.parameters()):
-        raise InputError(
-            f"{type(model).__name__} has no weights; hint: load them, or make them at random"
-        )
-    if model.dtype not in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
-        raise InputError(
-            f"{type(model).__name__} computes in {model.dtype}; hint: float32, bfloat16 or float16"
-        )
-
-
 class Model:
     """A copy of a model in evaluation mode, in the type of its weights or widened to float64."""
 

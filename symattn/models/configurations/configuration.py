@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import cached_property
-from math import isqrt, sqrt
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -216,13 +214,6 @@ class Configuration:
     def cannot_tell(self, reason: str) -> NoReturn:
         """Raise ``CannotTell`` with the reason."""
         raise CannotTell(f"{self}: cannot tell: {reason}")
-
-
-def inverse_root(value: int | float) -> float | Fraction:
-    """Return 1/√value as a fraction if it is rational, else as a float, as models compute it."""
-    if isinstance(value, int) and isqrt(value) ** 2 == value:
-        return Fraction(1, isqrt(value))
-    return 1 / sqrt(value)
 
 
 def configuration(source: object) -> Configuration:

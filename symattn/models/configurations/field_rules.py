@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import exp
+from fractions import Fraction
+from math import exp, isqrt, sqrt
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from symattn.attention.spec import Attention
-from symattn.models.configurations.configuration import Configuration, inverse_root
+from symattn.models.configurations.configuration import Configuration
 
 Fields: TypeAlias = Mapping[str, object]  # of ``Attention``
 Kind: TypeAlias = Literal["self", "encoder", "decoder", "cross"]
@@ -163,9 +164,16 @@ def root_of(field: str) -> FieldRule:
 
     def run(at: LayerPlace) -> Fields:
         c = at.c.number(field)
-        return {"scale": None if c == at.d_k else inverse_root(c)}
+        return {"scale": None if c == at.d_k else _inverse_root(c)}
 
     return FieldRule(f"the scale is 1/√`{field}`", run)
+
+
+def _inverse_root(value: int | float) -> float | Fraction:
+    """Return 1/√value as a fraction if it is rational, else as a float, as models compute it."""
+    if isinstance(value, int) and isqrt(value) ** 2 == value:
+        return Fraction(1, isqrt(value))
+    return 1 / sqrt(value)
 
 
 def factor(field: str) -> FieldRule:
@@ -189,7 +197,7 @@ def gpt2_scale(at: LayerPlace) -> Fields:
     if not at.c.flag("scale_attn_by_inverse_layer_idx"):
         return {"scale": None if scaled else 1}
     more = at.layer + 1
-    return {"scale": inverse_root(at.d_k * more * more if scaled else more * more)}
+    return {"scale": _inverse_root(at.d_k * more * more if scaled else more * more)}
 
 
 # -- queries and keys --------------------------------------------------------------------------------------------------

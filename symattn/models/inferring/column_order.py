@@ -31,17 +31,6 @@ def order_in_words(places: Sequence[int], wanted: Sequence[int] | None = None) -
     return f"columns {words}"
 
 
-def without_repeated_heads(places: Sequence[int], width: int) -> list[int]:
-    """Return the places of columns of heads so wide, a head that is repeated in a row once.
-
-    >>> without_repeated_heads([0, 1, 0, 1, 2, 3, 2, 3], 2)
-    [0, 1, 2, 3]
-    """
-    heads = [list(places[i : i + width]) for i in range(0, len(places), width)]
-    distinct = [head for i, head in enumerate(heads) if i == 0 or head != heads[i - 1]]
-    return [place for head in distinct for place in head]
-
-
 def _yield_runs(places: Sequence[int]) -> Iterator[list[int]]:
     """Yield places in runs, each with the same step from one to the next."""
     run: list[int] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 from symattn.attention.spec import Attention
 from symattn.document.errors import InputError, MissingExtra
 from symattn.document.evidence import Verdict
-from symattn.document.model import Block, Document, Note, Table, WithVerdict, headers
+from symattn.document.model import Block, Document, Note, Table, headers
+from symattn.document.printable import WithVerdict
 from symattn.models.auditing import patches
 from symattn.models.auditing.dependence.mixing import MixingPart, sees_more, within
 from symattn.models.auditing.dependence.probing import probed
@@ -24,7 +26,6 @@ from symattn.models.inferring.promised_numbers import (
     OTHER_NUMBERS,
     expressions,
     find_fitting_expressions,
-    layer_of,
 )
 from symattn.models.inferring.scaled_rotations import settle_scaled_rotation
 from symattn.verification.definitions.linear import LinearAttention
@@ -311,7 +312,7 @@ def parts_of(model: Module) -> list[InferredPart]:
     mixing: Sequence[MixingPart] = dependence.parts if dependence is not None else []
     parts = {
         part.name: InferredPart(
-            layer_of(part.name), part.name, part.kind, part.sees, reach=part.reach
+            _layer_number_in_path(part.name), part.name, part.kind, part.sees, reach=part.reach
         )
         for part in mixing
     }
@@ -324,7 +325,7 @@ def parts_of(model: Module) -> list[InferredPart]:
     for name, call in first_calls.items():
         kind = type(call.module).__name__
         part = parts.setdefault(
-            name, InferredPart(layer_of(name), name, kind, "keys of another part")
+            name, InferredPart(_layer_number_in_path(name), name, kind, "keys of another part")
         )
         part.facts = inferred_call.facts_of(run, call)
         of_far = far.facts(name)
@@ -345,3 +346,9 @@ def parts_of(model: Module) -> list[InferredPart]:
         return part.layer is None, part.layer or 0, part.name
 
     return sorted(parts.values(), key=place_in_order)
+
+
+def _layer_number_in_path(name: str) -> int | None:
+    """Return the number of a layer in the path of a module."""
+    number_match = re.search(r"(?:^|\.)(\d+)(?:\.|$)", name)
+    return int(number_match[1]) if number_match else None

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from symattn.document.errors import InputError
 from symattn.document.evidence import Verdict
-from symattn.document.model import Block, Code, Document, Paragraph, Table, WithVerdict, headers
+from symattn.document.model import Block, Code, Document, Paragraph, Table, headers
+from symattn.document.printable import WithVerdict
 from symattn.models.inferring.inference import InferredPart, infer
 
 _SEPARATOR = " | "
@@ -44,11 +45,6 @@ def _with_layers(line: str, layers: Sequence[int], count: int) -> str:
     numbers = ", ".join(map(str, sorted(set(layers))))
     where = f"{place}, layers {numbers} of {count}" if numbers else place
     return _SEPARATOR.join((model_type, where, *rest))
-
-
-def without_layers(line: str) -> str:
-    """Return a line of a lock as ``line_of`` gives it for a part, without the layers."""
-    return re.sub(r", layers [0-9, ]+ of [0-9]+(?= \|)", "", line, count=1)
 
 
 def line_of(model_type: str, part: InferredPart) -> str:

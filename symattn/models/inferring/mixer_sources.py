@@ -17,7 +17,7 @@ from symattn.models.auditing.mixers.convolution_call import ConvolutionCall
 from symattn.models.auditing.mixers.recurrent_call import RecurrentCall
 from symattn.models.auditing.setting import Floats, Module, numbers
 from symattn.models.inferring import column_sources, traced_model
-from symattn.models.inferring.column_order import order_in_words, without_repeated_heads
+from symattn.models.inferring.column_order import order_in_words
 
 # Parameters with more numbers are matrices, and no offsets.
 _MAX_OFFSETS = 4096
@@ -99,6 +99,17 @@ def _by_tokens(array: Floats) -> Floats:
     return np.asarray(array.swapaxes(0, 1).reshape(array.shape[1], -1))
 
 
+def _without_repeated_heads(places: Sequence[int], width: int) -> list[int]:
+    """Return the places of columns of heads so wide, a head that is repeated in a row once.
+
+    >>> _without_repeated_heads([0, 1, 0, 1, 2, 3, 2, 3], 2)
+    [0, 1, 2, 3]
+    """
+    heads = [list(places[i : i + width]) for i in range(0, len(places), width)]
+    distinct = [head for i, head in enumerate(heads) if i == 0 or head != heads[i - 1]]
+    return [place for head in distinct for place in head]
+
+
 class _MixerSources:
     """The outputs and parameters of the modules in and around the module of a recurrence."""
 
@@ -125,13 +136,13 @@ class _MixerSources:
 
         Columns of heads so wide may be repeated, as keys of a group are.
         """
-        found = column_sources.Pool(list(self.outputs.items())).find(wanted)
-        names = list(dict.fromkeys(source[0] for source in found if source is not None))
-        if len(names) != 1 or None in found:
+        sources = column_sources.Pool(list(self.outputs.items())).find(wanted)
+        names = list(dict.fromkeys(source[0] for source in sources if source is not None))
+        if len(names) != 1 or None in sources:
             return "?"
-        places = [source[1] for source in found if source is not None]
+        places = [source[1] for source in sources if source is not None]
         start = _describe_places(places, width)
-        before = self._find_module_before(names[0], without_repeated_heads(places, width))
+        before = self._find_module_before(names[0], _without_repeated_heads(places, width))
         return f"{names[0]}{start}" + (f" ← {before}" if before else "")
 
     def _find_module_before(self, name: str, columns: Sequence[int]) -> str:
@@ -139,11 +150,11 @@ class _MixerSources:
         one = self.inputs[name]
         # A convolution works on each column alone, other modules on all together.
         alone = name.endswith(traced_model.CONVOLUTION) and one.given.shape == one.gave.shape
-        found = column_sources.Pool(list(self.outputs.items())).find(
+        sources = column_sources.Pool(list(self.outputs.items())).find(
             one.given[:, columns] if alone else one.given
         )
         places: dict[str, list[tuple[int, int]]] = {}
-        for number, source in enumerate(found):
+        for number, source in enumerate(sources):
             if source is not None:
                 places.setdefault(source[0], []).append((source[1], number))
         words = []
@@ -157,10 +168,10 @@ class _MixerSources:
     def describe_gate(self, wanted: Floats, width: int = 1) -> str:
         """Return a gate in words; ``?`` if it is none that is known."""
         for candidate in self._yield_candidates():
-            found = candidate.find(wanted)
-            if found is not None:
-                words = candidate.words_from(found, width)
-                return f"{self._describe_factors(found.factors, width)}{words}"
+            match = candidate.find(wanted)
+            if match is not None:
+                words = candidate.words_from(match, width)
+                return f"{self._describe_factors(match.factors, width)}{words}"
         return self.describe_columns(wanted, width)
 
     def _yield_candidates(self) -> Iterator[_ScaledColumns]:
@@ -228,18 +239,18 @@ class _MixerSources:
             for name, one in self.receivers.items()
             if one.given.shape == out.shape and not column_sources.is_norm(one.module)
         }
-        for name, given in receivers.items():
-            steps = self._find_steps(given, out, width)
+        for name, received in receivers.items():
+            steps = self._find_steps(received, out, width)
             if steps is not None:
                 return " ← ".join([name, *steps])
         return "?"
 
-    def _find_steps(self, given: Floats, out: Floats, width: int) -> list[str] | None:
+    def _find_steps(self, received: Floats, out: Floats, width: int) -> list[str] | None:
         """Return the steps from an output to what a module receives, last first; None if they are not known."""
-        if _are_equal(given, out):
+        if _are_equal(received, out):
             return []
         for step, normed in self._yield_norms(out, width):
-            gate = self._describe_factor(given, normed)
+            gate = self._describe_factor(received, normed)
             if gate is not None:
                 return [*gate, *step]
         for name, block, first in self._yield_blocks(out.shape[1]):
@@ -247,7 +258,7 @@ class _MixerSources:
                 with np.errstate(all="ignore"):
                     gated = out * function(block)
                 for step, normed in self._yield_norms(gated, width):
-                    gains = self._describe_factor(given, normed, with_gate=False)
+                    gains = self._describe_factor(received, normed, with_gate=False)
                     if gains is not None and step:
                         return [*gains, *step, f"{gate_name}({name}{_from_column(first)})"]
         return None
@@ -273,21 +284,21 @@ class _MixerSources:
                 yield [f"rms norm over {over}, ε = {eps:g}"], normed.reshape(x.shape)
 
     def _describe_factor(
-        self, given: Floats, x: Floats, with_gate: bool = True
+        self, received: Floats, x: Floats, with_gate: bool = True
     ) -> list[str] | None:
         """Return what x is multiplied by: numbers of its columns, and a gate; None if it is none that is known."""
         with np.errstate(all="ignore"):
-            factor = np.nan_to_num(given / x)
+            factor = np.nan_to_num(received / x)
         if np.ptp(factor, axis=0).max() <= column_sources.EQUAL * np.abs(factor).max():
             return self._describe_gains(factor[0])
         for name, gave in self.outputs.items() if with_gate else ():
             for gate, function in column_sources.GATES.items():
                 with np.errstate(all="ignore"):
                     candidate = _ScaledColumns(np.nan_to_num(function(gave)), gate, name)
-                found = candidate.find(factor)
-                if found is not None:
-                    gains = self._describe_gains(found.factors)
-                    return [candidate.words_from(found), *gains]
+                match = candidate.find(factor)
+                if match is not None:
+                    gains = self._describe_gains(match.factors)
+                    return [candidate.words_from(match), *gains]
         return None
 
     def _describe_gains(self, factors: Floats) -> list[str]:
@@ -315,7 +326,7 @@ class _MixerSources:
             nearest = distances.argmin(axis=1)
             if (distances.min(axis=1) <= column_sources.EQUAL * np.abs(factors)).all():
                 # A head that has one number for all its columns repeats it.
-                numbers = without_repeated_heads([int(i) for i in nearest], 1)
+                numbers = _without_repeated_heads([int(i) for i in nearest], 1)
                 return f"−exp({name}{_describe_places(numbers, width)}) "
         return "a number of each column times "
 
@@ -332,7 +343,7 @@ def _clipped_steps(call: object) -> dict[str, Callable[[Floats], Floats]]:
 
 def _describe_places(places: Sequence[int], width: int = 1) -> str:
     """Return in words where columns stand; heads so wide may be repeated in a row."""
-    own = without_repeated_heads(places, width)
+    own = _without_repeated_heads(places, width)
     order = order_in_words(own)
     return f" ({order})" if order else _from_column(own[0])
 

@@ -31,12 +31,6 @@ _CLOSE = 2.0**-26
 _OF_OTHER_PARTS = re.compile(r"linear|gdn|kda|delta|mamba|ssm|index")
 
 
-def layer_of(name: str) -> int | None:
-    """Return the number of a layer in the path of a module."""
-    number_match = re.search(r"(?:^|\.)(\d+)(?:\.|$)", name)
-    return int(number_match[1]) if number_match else None
-
-
 def _flatten_config_numbers(config: Any) -> dict[str, float]:
     """Return the numbers of a configuration by name, those of nested fields as ``outer.inner``."""
     result: dict[str, float] = {}

@@ -31,7 +31,6 @@ from symattn.programs.graphs.values import (
     length,
     lengths,
     place,
-    sizes,
     whole,
 )
 from symattn.programs.onnx import INPUTS, OUTPUTS, OnnxNode, of_node
@@ -300,6 +299,17 @@ def _check_lengths(seqlens_k: Value, total: Value, sequences: Value, keys: Value
         raise InputError(f"seqlens_k says that some of {keys} keys are padding, which is not read")
     if len(longest) != 1 or not same(length(longest[0]), keys):
         raise InputError(f"total_sequence_length does not say that there are {keys} keys")
+
+
+def sizes(shape: Value) -> np.ndarray:
+    """Return a shape as a plain array of whole numbers, or of objects if some sizes are open."""
+    result = [length(n) for n in shape]
+    if all(isinstance(n, int) for n in result):
+        return np.array(result, dtype=np.int64)
+    values = np.empty(len(result), dtype=object)
+    for at, n in enumerate(result):
+        values[at] = n
+    return values
 
 
 RULES: Mapping[str, Rule] = {

@@ -16,7 +16,7 @@ from symattn.arrays.residues.primes import NoRoot
 from symattn.document.errors import InputError, SymattnError
 from symattn.programs.frameworks import import_torch
 from symattn.programs.graphs import running
-from symattn.programs.graphs.running import Graph, GraphArray, GraphNode, Ref, unknown
+from symattn.programs.graphs.running import Graph, GraphArray, GraphNode, Ref
 from symattn.programs.graphs.torch_recorder import (
     ATTENTION,
     COMPILER,
@@ -75,7 +75,7 @@ def on_kinds(
             graph = of_program(
                 _export_torch_function(of_tensors, examples, label), label, every=True
             )
-            if others := unknown(graph):
+            if others := running.unknown(graph):
                 raise InputError(f"{label}: torch's operator {others[0]} is not read")
             return graph
 

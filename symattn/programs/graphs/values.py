@@ -254,17 +254,6 @@ def lengths(x: Value) -> tuple[Value, ...]:
     return tuple(length(n) for n in entries)
 
 
-def sizes(shape: Value) -> np.ndarray:
-    """Return a shape as a plain array of whole numbers, or of objects if some sizes are open."""
-    result = [length(n) for n in shape]
-    if all(isinstance(n, int) for n in result):
-        return np.array(result, dtype=np.int64)
-    values = np.empty(len(result), dtype=object)
-    for at, n in enumerate(result):
-        values[at] = n
-    return values
-
-
 def whole(x: object, what: str) -> int:
     """Return a whole number that must be known. Raises ``InputError`` for an open size."""
     result = length(x)

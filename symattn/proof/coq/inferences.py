@@ -30,7 +30,6 @@ from symattn.proof.coq.readable import (
     divisors,
     readable,
     reading,
-    variables,
 )
 from symattn.proof.coq.steps import renamed
 from symattn.proof.coq.terms import Names, Term, circles, number, term
@@ -104,7 +103,7 @@ def _of_largest(name: str, record: Record, conclusion: Record, names: Names) -> 
     left, right = (term(x, scope, names) for x in sides)
     # Each premise bounds some entries of the maximum, which is one of its entries.
     every = [c.said for c in premises]
-    applied = (f"apply ({x.name} {variables(reading(x))}); given" for x in every)
+    applied = (f"apply ({x.name} {_list_variables(reading(x))}); given" for x in every)
     ways = " | ".join(applied)
     stated = Stated(
         *(name, names, free, "<=", left, right),
@@ -120,6 +119,12 @@ def _of_largest(name: str, record: Record, conclusion: Record, names: Names) -> 
     rules = tuple(r for c in premises for r in c.rules)
     proof = f"of_largest ltac:(idtac; first [{ways}])"
     return _Claim(stated, positive, known, rules, from_=tuple(premises), proof=proof)
+
+
+def _list_variables(reader: printing.CoqReader) -> str:
+    """Return the sizes, arrays and functions of a statement, in order."""
+    arrays = reader.arrays.values()
+    return " ".join((*reader.sizes.values(), *arrays, *reader.functions.values()))
 
 
 def _make_lemma_of_claim(claim: _Claim, regroup: bool) -> writing.Lemma:
@@ -160,8 +165,8 @@ def _make_substitution_lemma(name: str, record: Record, regroup: bool) -> writin
     # Left = one, one = other by equal terms, other = right.
     result = readable(
         stated,
-        f"Proof. intros. transitivity ({middle[0]}); [apply ({first.name} {variables(reader)}); given|].\n"
-        f"transitivity ({middle[1]}); [same|apply ({second.name} {variables(reader)}); given]. Qed.",
+        f"Proof. intros. transitivity ({middle[0]}); [apply ({first.name} {_list_variables(reader)}); given|].\n"
+        f"transitivity ({middle[1]}); [same|apply ({second.name} {_list_variables(reader)}); given]. Qed.",
     )
     return writing.lemma_of(stated, result, before)
 
@@ -253,7 +258,7 @@ def _make_square_lemma(
             supposed=Supposed(),
         )
         before = [writing.equated(part, regroup)]
-        proof = f"f_equal; apply ({part.name} {variables(reading(part))}); given"
+        proof = f"f_equal; apply ({part.name} {_list_variables(reading(part))}); given"
     else:
         # a ≤ b and b ≤ a.
         turned = ((left, right), (right, left))
@@ -268,7 +273,7 @@ def _make_square_lemma(
             # e^u − (u + 1) ≥ 0, and e^u = 1 by the premises.
             for x, both in zip(parts, turned, strict=True)
         ]
-        applied = (f"apply ({x.name} {variables(reading(x))}); given" for x in parts)
+        applied = (f"apply ({x.name} {_list_variables(reading(x))}); given" for x in parts)
         ways = " | ".join(applied)
         proof = f"apply Rle_antisym; [{ways}]"
     return writing.lemma_of(stated, readable(stated, f"Proof. intros. {proof}. Qed."), before)

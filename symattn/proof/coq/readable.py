@@ -259,12 +259,6 @@ def _state_zero_everywhere(
     return f"{over}{reader.text(x, inside, 1)} = 0"
 
 
-def variables(reader: printing.CoqReader) -> str:
-    """Return the sizes, arrays and functions of a statement, in order."""
-    arrays = reader.arrays.values()
-    return " ".join((*reader.sizes.values(), *arrays, *reader.functions.values()))
-
-
 def _quantified_array_entry(reader: printing.CoqReader, array: int) -> tuple[str, str]:
     scope = reader.scope(reader.names.arities[array])
     over = f"forall {' '.join(scope)}, " if scope else ""

@@ -18,10 +18,10 @@ from symattn.document.model import (
     Listing,
     Note,
     Paragraph,
-    Printable,
     Table,
     headers,
 )
+from symattn.document.printable import Printable
 from symattn.verification.arithmetic import ranking
 from symattn.verification.arithmetic.bits_of_a_call import Trial
 from symattn.verification.summing.order import Order

@@ -19,7 +19,8 @@ from symattn.bounds.inputs import Sizes
 from symattn.bounds.sharp.limits import ALPHA
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import InputError
-from symattn.document.model import Document, Printable
+from symattn.document.model import Document
+from symattn.document.printable import Printable
 from symattn.verification.tolerances import asked, bound_document, weighing
 from symattn.verification.tolerances.asked import Beforehand, ForInputs, Sharp, sharp
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from symattn.document.errors import InputError
-
 ALL_EARLIER, LATER_TOO = "all earlier tokens", "earlier and later tokens"
 SOME_EARLIER, AS_PROMISED = "some earlier tokens", "as promised"
-NO_PROMISE = "no configuration says whether the model is causal; hint: audit(model, causal=True)"
 _MAX_PARTS_IN_WORDS = 6
 
 
@@ -158,9 +155,3 @@ def _yield_words_of_parts(parts: list[MixingPart]) -> Iterator[str]:
     if len(groups) > _MAX_PARTS_IN_WORDS:
         left = list(groups.values())[_MAX_PARTS_IN_WORDS:]
         yield f"{sum(map(len, left))} more"
-
-
-def check_causal(causal: object) -> None:
-    """Raise ``InputError`` for anything but True, False and None."""
-    if causal is not None and not isinstance(causal, bool):
-        raise InputError(f"causal must be True, False or None, got {causal!r}")

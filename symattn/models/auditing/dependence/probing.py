@@ -21,7 +21,6 @@ from symattn.models.auditing.dependence.mixing import (
     ALL_EARLIER,
     AS_PROMISED,
     LATER_TOO,
-    NO_PROMISE,
     SOME_EARLIER,
     Dependence,
     Leak,
@@ -30,6 +29,9 @@ from symattn.models.auditing.dependence.mixing import (
 )
 from symattn.models.auditing.setting import Args, Kwargs, Module, Tensor
 from symattn.programs.refusing import one_line
+
+_NO_PROMISE = "no configuration says whether the model is causal; hint: audit(model, causal=True)"
+
 
 #: Caches are left out, so that a pass can be repeated, and labels, whose loss is not looked at.
 _LEFT_OUT = ("past_key_values", "cache", "cache_params", "labels")
@@ -138,9 +140,9 @@ class Probe:
         )
         self.real = real  # (b, n): tokens rather than padding
         self.places = [int(t) for t in real[0].nonzero()[:, 0]]
-        self.found: dict[str, MixingPart] = {}
+        self.part_findings: dict[str, MixingPart] = {}
         self._stack: list[Running] = []
-        self.held: HeldOutputs | None = None  # while a part is run again
+        self.held_outputs: HeldOutputs | None = None  # while a part is run again
         self._around = self._modules_around_layers()
 
     def _modules_around_layers(self) -> set[Module]:
@@ -164,7 +166,7 @@ class Probe:
         import torch
 
         # Runs that repeat a part are no passes of the model.
-        if self.held is None:
+        if self.held_outputs is None:
             drawn = torch.get_rng_state() if module.training else None
             self._stack.append(
                 Running(module, self.names.get(module, type(module).__name__), drawn=drawn)
@@ -172,8 +174,8 @@ class Probe:
 
     def left(self, module: Module, args: Args, kwargs: Kwargs, out: Any) -> Any:
         """Probe a part that has run; during its repeated runs, return what parts within it gave before."""
-        if self.held is not None:
-            return self.held.next(module)
+        if self.held_outputs is not None:
+            return self.held_outputs.next(module)
         # An exception may have left modules on the stack that never ended.
         while self._stack and self._stack.pop().module is not module:
             pass
@@ -187,13 +189,13 @@ class Probe:
         if out is None or not (around or outer in self._around) or _never_mixes(module):
             return
         # Inner parts return their recorded outputs, so that only the code around them is probed.
-        self.held = HeldOutputs(self.tokens, running.mixing if around else [])
+        self.held_outputs = HeldOutputs(self.tokens, running.mixing if around else [])
         try:
             finding = self._find_mixing_part(running, args, kwargs, out)
         finally:
-            self.held = None
+            self.held_outputs = None
         if finding is not None:
-            self.found.setdefault(running.name, finding)
+            self.part_findings.setdefault(running.name, finding)
         if finding is not None or running.mixing:
             # For outer modules this part stands in place of the parts within it. All of them hold the same entries,
             # which are compared by identity: equality of arrays is no truth value.
@@ -236,7 +238,7 @@ class Probe:
         sees, reach = (LATER_TOO, None) if later else self._describe_reach_of_tokens(probed)
         reason = _ROUNDING_UNKNOWN if run.undecided and leak is None else ""
         if allowed:
-            reason = NO_PROMISE if self.causal is None else AS_PROMISED
+            reason = _NO_PROMISE if self.causal is None else AS_PROMISED
         return MixingPart(name, kind, sees, None if allowed else leak, reason=reason, reach=reach)
 
     def _choose_middle_tokens(self) -> tuple[int, int]:
@@ -459,7 +461,7 @@ class _Repeated:
         self, probe: Probe, running: Running, args: Args, kwargs: Kwargs, base: Tensor
     ) -> None:
         self.tokens, self.real = probe.tokens, probe.real
-        self.base, self.held = base, probe.held
+        self.base, self.held_outputs = base, probe.held_outputs
         self.module, self.drawn, self.args, self.kwargs = (
             running.module,
             running.drawn,
@@ -475,8 +477,8 @@ class _Repeated:
         if new_arguments is None:
             return None
         args, kwargs = new_arguments
-        assert self.held is not None
-        self.held.begin(changed)
+        assert self.held_outputs is not None
+        self.held_outputs.begin(changed)
         # Dropout must draw the numbers of the first run.
         if self.drawn is not None:
             torch.set_rng_state(self.drawn)
@@ -510,7 +512,7 @@ class _Repeated:
             if not group.any():
                 continue
             real = is_real(
-                self.module, self.tokens, inputs, token, self.base, out, group, self.held
+                self.module, self.tokens, inputs, token, self.base, out, group, self.held_outputs
             )
             self.undecided |= real is None
             rows = rows if real else rows & ~group
@@ -525,7 +527,7 @@ def is_real(
     base: Tensor,
     out: Tensor,
     rows: Tensor,
-    held: HeldOutputs | None = None,
+    held_outputs: HeldOutputs | None = None,
 ) -> bool | None:
     """Return whether these outputs (b, n) differ beyond rounding between two inputs; None if that is unknown.
 
@@ -533,7 +535,7 @@ def is_real(
     """
     if token_rows.change(out, base, rows) > coarse(base):
         return True
-    return really_changes(module, tokens, inputs, token, rows, held)
+    return really_changes(module, tokens, inputs, token, rows, held_outputs)
 
 
 def coarse(x: Tensor) -> float:
@@ -609,7 +611,7 @@ def probed(
     # The code of a model may raise anything when it runs again.
     except Exception as error:
         return Dependence(causal, reason=_describe_error(error))
-    result = _assign_leaks_to_parts(causal, list(probe.found.values()), leaks)
+    result = _assign_leaks_to_parts(causal, list(probe.part_findings.values()), leaks)
     return replace(result, padded=not bool(repeated.real.all()))
 
 
@@ -755,7 +757,7 @@ def _hook_every_module(probe: Probe | None, see: Callable[..., Any]) -> Iterator
         if probe is None:
             return see(module, args, kwargs, out)
         # While a part is held fixed, outputs are replaced and not recorded.
-        if probe.held is None:
+        if probe.held_outputs is None:
             see(module, args, kwargs, out)
         return probe.left(module, args, kwargs, out)
 

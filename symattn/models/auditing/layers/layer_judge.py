@@ -13,6 +13,7 @@ from math import sqrt
 
 import numpy as np
 
+from symattn.arrays.formats import FORMATS, Format
 from symattn.arrays.precision import Contract
 from symattn.attention.layers.block import ORDERS
 from symattn.attention.positions.position_fields import Rotary
@@ -20,17 +21,7 @@ from symattn.attention.positions.rotary_fields import NTKScaling
 from symattn.document.errors import InputError
 from symattn.models.auditing.layers import part_definitions
 from symattn.models.auditing.layers.part_judge import PartFinding, judged, judged_linear
-from symattn.models.auditing.layers.seen import (
-    Open,
-    Pass,
-    TokenRows,
-    format_of,
-    in_words,
-    matrix,
-    narrow,
-    same,
-    spaced,
-)
+from symattn.models.auditing.layers.seen import Open, Pass, TokenRows, matrix, same, spaced
 from symattn.models.auditing.setting import Floats, Module, numbers
 from symattn.models.configurations import promised_layers
 from symattn.models.configurations.stored_weights import split
@@ -58,6 +49,32 @@ def known_or_open(
             yield PartFinding(name, reason=str(reason))
 
     return guarded
+
+
+def _describe_seen_array(name: str) -> str:
+    """Return a description of an array that was seen."""
+    return {
+        "x": "the tokens that the layer is given",
+        "attention.answered": "the result of attention",
+    }.get(name, f"what {name} gave")
+
+
+def _without_repeated_angles(table: Floats, width: int) -> Floats:
+    """Return a table for ``width`` columns with each angle once; it may hold each twice, in halves or side by side."""
+    if table.shape[-1] != width:
+        return table
+    first_half = table[..., : width // 2]
+    second_half = table[..., width // 2 :]
+    halves = np.array_equal(first_half, second_half)
+    return first_half if halves else table[..., ::2]
+
+
+def _format_of_rows(*arrays: TokenRows) -> str:
+    """Return the coarsest format of a part's arrays. Raises ``Open`` for one whose arithmetic is unknown."""
+    for array in arrays:
+        if array.dtype not in FORMATS:
+            raise Open(f"it is computed in {array.dtype}, whose arithmetic is unknown")
+    return max((a.dtype for a in arrays), key=lambda dtype: Format(dtype).u)
 
 
 class Judge:
@@ -108,7 +125,7 @@ class Judge:
         subject = part_definitions.norm(*results)
         near = [part_definitions.other_eps(*results, 10)]
         return judged(
-            name, subject, inputs, [y.values], format_of(x, y), ["fused"], self.search, near
+            name, subject, inputs, [y.values], _format_of_rows(x, y), ["fused"], self.search, near
         )
 
     @known_or_open
@@ -117,7 +134,7 @@ class Judge:
         x, y = self._require_part_input(name), self._require_part_output(name)
         yield from self._yield_fault_of_wiring(name, x, source)
         w, b = matrix(self.modules[name])
-        yield judged_linear(name, y.values, x.values, w, b, format_of(x, y))
+        yield judged_linear(name, y.values, x.values, w, b, _format_of_rows(x, y))
 
     def _yield_fault_of_wiring(
         self, name: str, got: TokenRows, source: str
@@ -133,8 +150,12 @@ class Judge:
         # If the output of another part fits, the finding names that part.
         outputs = self.layer_pass.gave.items()
         others = {name: a for name, a in outputs if name != source and same(a, got)}
-        words = f"it reads {in_words(next(iter(others)))}" if others else "it reads another array"
-        yield PartFinding(name, np.inf, True, f"{words}, not {in_words(source)}")
+        words = (
+            f"it reads {_describe_seen_array(next(iter(others)))}"
+            if others
+            else "it reads another array"
+        )
+        yield PartFinding(name, np.inf, True, f"{words}, not {_describe_seen_array(source)}")
 
     # -- queries, keys and values: from the norm before attention to its call ------------------------------------------
     def _judge_qkv_projections(self, source: str) -> Iterator[PartFinding]:
@@ -255,7 +276,10 @@ class Judge:
                 reason="its frequencies depend on the longest sequence so far, which is unknown",
             )
             return
-        tables = [narrow(t.values, spec.width or columns) for t in self.layer_pass.tables]
+        tables = [
+            _without_repeated_angles(t.values, spec.width or columns)
+            for t in self.layer_pass.tables
+        ]
         inputs = {"positions": self.layer_pass.positions, "x": np.zeros((1, columns))}
         dtype = self.layer_pass.tables[0].dtype
         yield judged(
@@ -277,12 +301,12 @@ class Judge:
             raise Open("attention was given no cosines and sines in a known form")
         got = self._require_call_array(role, token_rows)
         cos, sin = (
-            narrow(t.values, spec.width or token_rows.values.shape[-1])
+            _without_repeated_angles(t.values, spec.width or token_rows.values.shape[-1])
             for t in self.layer_pass.tables
         )
         subject = next(s for s in subjects(spec, "nhd") if s.outputs == ("y",))
         inputs = {"x": token_rows.values, "cos": cos, "sin": sin}
-        dtype = format_of(token_rows)
+        dtype = _format_of_rows(token_rows)
         yield judged(name, subject, inputs, [got], dtype, ["eager", "fused"], self.search)
 
     @known_or_open
@@ -302,7 +326,7 @@ class Judge:
                 subject,
                 x,
                 [got],
-                format_of(token_rows),
+                _format_of_rows(token_rows),
                 ["eager"],
                 self.search,
             )
@@ -407,7 +431,13 @@ class Judge:
         chosen = {n: spaced(a) for n, a in inputs.items()}
         subject = part_definitions.stream(len(parts))
         yield judged(
-            name, subject, chosen, [spaced(got.values)], format_of(x, got), ["eager"], self.search
+            name,
+            subject,
+            chosen,
+            [spaced(got.values)],
+            _format_of_rows(x, got),
+            ["eager"],
+            self.search,
         )
 
     def _judge_feed_forward(self, source: str) -> Iterator[PartFinding]:
@@ -430,13 +460,13 @@ class Judge:
         if packed:
             both = self._require_part_output("mlp.in")
             gate, up = np.split(both.values, 2, axis=-1)
-            inputs, dtype = {"up": up, "gate": gate}, format_of(both, got)
+            inputs, dtype = {"up": up, "gate": gate}, _format_of_rows(both, got)
         else:
             inputs = {
                 n: self._require_part_output(f"mlp.{n}").values
                 for n in ("up", "gate")[: 1 + block.gated]
             }
-            dtype = format_of(self._require_part_output("mlp.up"), got)
+            dtype = _format_of_rows(self._require_part_output("mlp.up"), got)
         chosen = {n: spaced(a) for n, a in inputs.items()}
         # Single operators may store each result in the format, a fused kernel need not.
         kinds: list[Contract] = ["fused", "eager"] if self.promised.spelled else ["fused"]

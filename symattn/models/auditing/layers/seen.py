@@ -255,22 +255,6 @@ class Open(Exception):
     """Raised for a part that cannot be judged; the message says why."""
 
 
-def in_words(name: str) -> str:
-    """Return a description of an array that was seen."""
-    return {
-        "x": "the tokens that the layer is given",
-        "attention.answered": "the result of attention",
-    }.get(name, f"what {name} gave")
-
-
-def format_of(*arrays: TokenRows) -> str:
-    """Return the coarsest format of a part's arrays. Raises ``Open`` for one whose arithmetic is unknown."""
-    for array in arrays:
-        if array.dtype not in FORMATS:
-            raise Open(f"it is computed in {array.dtype}, whose arithmetic is unknown")
-    return max((a.dtype for a in arrays), key=lambda dtype: Format(dtype).u)
-
-
 def same(wanted: TokenRows, got: TokenRows) -> bool:
     """Return whether the numbers are the same, once stored in the format of those received."""
     if wanted.values.shape != got.values.shape:
@@ -286,16 +270,6 @@ def spaced(array: Floats) -> Floats:
     columns = array.shape[-1]
     count = min(columns, max(_ENTRIES // max(len(array), 1), 2))
     return array[..., np.linspace(0, columns - 1, count).round().astype(int)]
-
-
-def narrow(table: Floats, width: int) -> Floats:
-    """Return a table for ``width`` columns with each angle once; it may hold each twice, in halves or side by side."""
-    if table.shape[-1] != width:
-        return table
-    first_half = table[..., : width // 2]
-    second_half = table[..., width // 2 :]
-    halves = np.array_equal(first_half, second_half)
-    return first_half if halves else table[..., ::2]
 
 
 def matrix(module: Module) -> tuple[Floats, Floats | None]:

@@ -22,8 +22,6 @@ def silu(x: Floats) -> Floats:
         return np.asarray(x / (1 + np.exp(-x)))
 
 
-#: Numbers of all judged channels together.
-MAX_JUDGED_NUMBERS = 2**24
 # The unit roundoff of the float64 reference.
 _FLOAT64 = 2.0**-53
 #: Activations by the names of Transformers, each with a bound on its slope and its roundings in units of u.

@@ -18,7 +18,6 @@ from symattn.arrays.formats import FORMATS, Format
 from symattn.models.auditing.mixers.chosen_heads import choose_heads, take_heads
 from symattn.models.auditing.mixers.convolution_call import (
     ACTIVATIONS,
-    MAX_JUDGED_NUMBERS,
     ConvolutionCall,
     ConvolutionState,
     silu,
@@ -28,6 +27,10 @@ from symattn.models.auditing.received import UnreadCall
 from symattn.models.auditing.setting import Args, Floats, Kwargs, Tensor, numbers
 from symattn.programs.frameworks import dtype_name
 from symattn.verification.definitions.linear import LinearAttention
+
+#: Numbers of all judged channels together.
+MAX_JUDGED_NUMBERS = 2**24
+
 
 MixerCall = RecurrentCall | ConvolutionCall
 #: Added under the root of a length, as in fla.
