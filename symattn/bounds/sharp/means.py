@@ -255,10 +255,10 @@ class _Scan:
         taken: Sequence[tuple[Attention, Head]],
         how: Stores,
         alpha: float,
-        kept: rows_in_float64.Made,
+        ready_blocks: rows_in_float64.Made,
     ) -> None:
         self.how, self.indices = how, [head.index for _, head in taken]
-        self.taken, self.kept = taken, kept
+        self.taken, self.ready_blocks = taken, ready_blocks
         head = taken[0][1]
         xp: Any = namespace_of(head.q)
         self.xp = xp
@@ -268,7 +268,9 @@ class _Scan:
         self.few = n_heads * n_rows * len(head.k) <= _KEPT
         first = next(self._yield_head_query_blocks(0))
         # A block of all rows of the first head serves the scan as well.
-        self.kept = {**kept, head.index: first} if len(first.rows) == n_rows else kept
+        self.ready_blocks = (
+            {**ready_blocks, head.index: first} if len(first.rows) == n_rows else ready_blocks
+        )
         self.names = [d.words for d in directions(first)]
         # All means: every direction in each row of each head, their sums, and the squares.
         tests_per_mean = (1 + n_rows) * (1 + n_heads) + 1
@@ -277,12 +279,12 @@ class _Scan:
         self.squares = xp.zeros(shape)
         self.rest = xp.zeros(shape)
         self.length = xp.zeros(shape)
-        self.made = dict[int, list[MeanLimits]]()
+        self.limits_of_heads = dict[int, list[MeanLimits]]()
         self.weights = dict[int, Floats]()
         self.outputs = dict[int, Floats]()
         for i in range(n_heads):
             self._scan_directions_of_head(i)
-        self.kept = {}  # what is needed again is in ``made``
+        self.ready_blocks = {}  # what is needed again is in ``limits_of_heads``
 
     def _scan_directions_of_head(self, i: int) -> None:
         """Store the figures of a head, unless its scores coincide."""
@@ -309,12 +311,12 @@ class _Scan:
             result += [limits] if self.few else []
         self.weights[i], self.outputs[i] = self.xp.concat(weights, axis=1), self.xp.concat(outputs)
         if self.few:
-            self.made[i] = result
+            self.limits_of_heads[i] = result
 
     def _yield_head_query_blocks(self, i: int) -> Iterator[rows_in_float64.QueryBlock]:
         """Yield the rows of a head, with all keys, in blocks."""
         spec, head = self.taken[i]
-        ready_block = self.kept.get(head.index)
+        ready_block = self.ready_blocks.get(head.index)
         # A block from an earlier pass is reused only if it holds all rows and keys.
         if ready_block is not None and (len(ready_block.rows), len(ready_block.values)) == (
             len(head.q),
@@ -327,8 +329,8 @@ class _Scan:
 
     def _yield_head_mean_limits(self, i: int) -> Iterator[MeanLimits]:
         """Yield the limits of each block, computed again if those of all heads would take too much memory."""
-        if i in self.made:
-            return iter(self.made[i])
+        if i in self.limits_of_heads:
+            return iter(self.limits_of_heads[i])
         return (MeanLimits(b, self.how, self.lam) for b in self._yield_head_query_blocks(i))
 
     def _weights_of_every_direction(

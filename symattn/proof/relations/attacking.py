@@ -133,7 +133,7 @@ class Placed(Numbers):
         many: bool = False,
     ) -> None:
         super().__init__(sizes, seed, balls=not many)
-        self.given, self.many = entries, many
+        self.entries, self.many = entries, many
 
     @property
     def kind(self) -> Any:
@@ -145,11 +145,11 @@ class Placed(Numbers):
         return np.array(next(islice(orders, self.seed, None)))
 
     def array(self, name: str, shape: str, declared: Declared) -> Any:
-        if name not in self.given:
+        if name not in self.entries:
             return super().array(name, shape, declared)
         # Filled in two steps, since NumPy would take sequences in entries as further axes.
-        entries = np.empty(len(self.given[name]), dtype=object)
-        entries[:] = self.given[name]
+        entries = np.empty(len(self.entries[name]), dtype=object)
+        entries[:] = self.entries[name]
         lengths = [self.axis(a) for a in shape.split()]
         return self.lift(entries.reshape(lengths))
 
@@ -307,11 +307,11 @@ class Attack:
         # Points that agree to six digits count as one.
         different, unseen = np.unique(np.round(rows, 6), axis=0, return_index=True)[1], True
         for n in different[np.argsort(-gaps[different])][:_MEETING]:
-            given = self._place_points_in_arrays(rows[n]).given
+            entries_by_name = self._place_points_in_arrays(rows[n]).entries
             simple = [
                 Rooted(
                     self.sizes,
-                    {name: [*map(near, entries)] for name, entries in given.items()},
+                    {name: [*map(near, entries)] for name, entries in entries_by_name.items()},
                     self.seed,
                 )
                 for near in (
@@ -392,7 +392,7 @@ class Attack:
         return all(
             x > 0 or (x == 0 and name not in positive)
             for name in (*positive, *nonnegative)
-            for x in world.given.get(name, ())
+            for x in world.entries.get(name, ())
         )
 
     def _are_sides_touching(
@@ -422,7 +422,7 @@ class Attack:
     ) -> Placed:
         """Return the numbers at which larger − smaller is least in balls, near here, moved along the axes in turn."""
         every = [
-            x for entries in self._place_points_in_arrays(point).given.values() for x in entries
+            x for entries in self._place_points_in_arrays(point).entries.values() for x in entries
         ]
 
         def at(numbers: Sequence[Fraction]) -> Placed:
@@ -486,10 +486,10 @@ class Attack:
             near[:, here] = factor * other + np.where(exact, 0, little)
         return points
 
-    def _move_points_nearby(self, kept: np.ndarray) -> Any:
+    def _move_points_nearby(self, survivors: np.ndarray) -> Any:
         """Return new points near those that were kept, along their differences, or scaled."""
         random = self.random
-        a, b, c = kept[random.integers(len(kept), size=(3, _POINTS))]
+        a, b, c = survivors[random.integers(len(survivors), size=(3, _POINTS))]
         away = random.standard_normal(a.shape) * (
             random.random(a.shape) < random.choice((0.3, 1.0))
         )
