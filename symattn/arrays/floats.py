@@ -96,6 +96,7 @@ class Stored(Float64):
     @classmethod
     def literal(cls, value: object) -> Self:
         plain = np.asarray(value)
+        # Some formats of 8 bits turn −∞ into NaN or the largest number, silently.
         has_infinity = np.isneginf(plain.astype(np.float64)).any()
         if has_infinity and not np.isneginf(np.asarray(-np.inf).astype(cls.dtype)):
             raise Refused(f"{cls.name} has no infinity to write a mask with")

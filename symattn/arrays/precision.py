@@ -166,6 +166,7 @@ class Precision(Answering):
     @cached_property
     def lost(self) -> float:
         """η of the stored weights."""
+        # Weights are stored times this factor, which is divided out behind the sum.
         return float(self.stored.eta) / self.times
 
     @cached_property
@@ -177,6 +178,7 @@ class Precision(Answering):
     def between(self) -> Format:
         """The coarsest arithmetic in which scores may be computed."""
         return (
+            # An eager program may store scores in the input's format between two operations.
             max((self.score, self.accumulate), key=lambda f: f.u)
             if self.contract == "fused"
             else self.roughest

@@ -180,6 +180,7 @@ def cotangents(under: Any, output: object, cotangent: Any) -> list[tuple[Any, An
         )
     pairs = []
     for index, (y, g) in enumerate(zip(output, cotangent, strict=True)):
+        # None is for an output on which the number does not depend.
         if g is not None:
             if not hasattr(y, "dtype"):
                 raise InputError(f"the function returned {of_kind(y)}; it must return arrays")

@@ -183,6 +183,7 @@ def enclose_rows(
 
 def _run_rows(spec: Attention, head: Head, rows: list[int]) -> Ball:
     keys = slice(0, head.seen.n_k)
+    # The rows need not be neighbours, so each has a tile of its own; None is all seen.
     mask_tiles = [head.seen.tile(slice(row, row + 1), keys) for row in rows]
     allowed = np.concatenate(
         [np.ones((1, keys.stop), dtype=bool) if s is None else s for s in mask_tiles]

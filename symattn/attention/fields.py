@@ -61,6 +61,7 @@ def check(spec: Any, **least: int) -> None:
     texts, flags, optional = _sort_fields_by_annotation(kind)
     for name, known in texts.items():
         value, allowed = getattr(spec, name), (*((None,) if name in optional else ()), *known)
+        # The type comes first, as comparing an array with words gives no truth value.
         if (value is not None and not isinstance(value, str)) or value not in allowed:
             raise refusal(spec, name, f"be one of {', '.join(map(str, allowed))}", known)
     for name in flags:

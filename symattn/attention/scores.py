@@ -110,6 +110,7 @@ def distance_scores(q: Array, k: Array) -> Array:
     Source: Tsai et al., Transformer Dissection (2019), with its Gaussian kernels.
     """
     xp = namespace_of(q)
+    # ‖q‖² − 2 q·k + ‖k‖² would cancel in floats where q and k are close.
     gap = q[..., :, None, :] - k[..., None, :, :]
     return -xp.sum(gap * gap, axis=-1) / 2
 

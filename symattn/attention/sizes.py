@@ -115,6 +115,7 @@ class AxisLengths:
                     f"{name} has shape {written(array)}; {axis} must have the length {number}"
                 )
             return
+        # The first array with a letter sets its length, and is named beside one that differs.
         before, (first, its) = self.found.setdefault(letter, (length, (name, array)))
         if not same(before, length):
             spelt = self.words.get(letter, letter)

@@ -159,6 +159,7 @@ def _yield_option_words(name: str, value: object) -> Iterator[str]:
 def typed(value: object) -> str:
     """Return the value of an option as text: floats with as few digits as reproduce them."""
     if isinstance(value, float):
+        # The short form only where it reads back as the same number.
         if float(f"{value:g}") == value:
             return f"{value:g}"
         return repr(value)

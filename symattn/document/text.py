@@ -120,6 +120,7 @@ class _Printer(Printer):
         if sign:
             return " × " if sign == "×" else "·"
         left, right = plain(before[1]), plain(after[1])
+        # A digit behind a factor would read as a longer number, and one behind a root as under it.
         if right[0] in "0123456789.∞" or "√" in left or "^" in left:
             return "·"
         if left[-1].isdigit() or right[0] == "(":
@@ -137,6 +138,7 @@ class _Printer(Printer):
             base = self.wrap(x.base, Level.ATOM, flat)
             return f"{base}^{self.wrap(x.exponent, Level.ATOM, flat)}"
         shown = _Printer(False, False).show(x.exponent, flat)
+        # Unicode lacks many superscripts, and half of an exponent raised would be misread.
         small = _translate_all_characters(shown, characters.SUPERSCRIPTS)
         simple = isinstance(x.exponent, nt.Name) and not x.exponent.sub
         exponent = small or (f"^{shown}" if simple else f"^({shown})")

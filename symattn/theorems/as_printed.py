@@ -91,6 +91,7 @@ class AsPrinted:
     @cached_property
     def _plain_equation_claims(self) -> list[PrintedClaim]:
         """The claims that are decided together: plain equations, if the prover proves them all."""
+        # Where the prover leaves one open, each is read alone, as numbers may still refute it.
         result = [c for c in claims(self.says) if self._is_plain(c)]
         others = (
             self.letters.laws
@@ -103,6 +104,7 @@ class AsPrinted:
     def _compiled_readable_claims(self) -> Compiled:
         """All readable claims, compiled as functions of the letters that they are about."""
         statement = self.statement
+        # The false variant is compiled with the claims, so that both are about the same letters.
         statements = (*claims(self.says), *self.false)
         read = (c.relation for c in statements if statement.reads(c.relation))
         every = [x for relation in read for x in links(relation)]

@@ -388,6 +388,7 @@ class Statement:
     def _decide_limit_claim(self, claim: PrintedClaim) -> Evidence:
         """Return the evidence for x → c, as β → ∞ or β → 0."""
         conditions_ = [c for c in claim.conditions if _is_limit_relation(c)]
+        # The value at two limits depends on which is taken first.
         if len(conditions_) != 1:
             raise comparing.NotRead(f"{text(claim.relation)}: what tends to what is not said")
         glossary = pruned(

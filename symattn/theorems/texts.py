@@ -79,6 +79,7 @@ def _parse_theorem_paragraph(
     parts: dict[str, list[str]] = {}
     for line in lines[1:]:
         match = _LINE.fullmatch(line)
+        # A line without a word in front goes on with the statement.
         parts.setdefault((match[1] or match[3]) if match else "says", []).append(
             match[2] or match[4] if match else line
         )
@@ -86,6 +87,7 @@ def _parse_theorem_paragraph(
     if "letters" in parts:
         glossary = letters_of(parts["letters"][0], letters)
     gaps, typed_steps = parts.get("gap", ()), parts.get("step", ())
+    # With steps, each step takes its own gaps; the statement itself has none.
     if glossary and not typed_steps:
         glossary = _with_gaps(glossary, gaps)
 
@@ -96,6 +98,7 @@ def _parse_theorem_paragraph(
     said, false, rule, why = (
         read(" ".join(parts.get(part, ()))) for part in ("says", "false", "rule", "why")
     )
+    # A theorem comes with a false variant: a method that proves that too shows nothing.
     if not said or not false or not (glossary or "by" in parts):
         raise InputError(
             f"theorem {name}: what it says, its false variant, and letters or a method are needed; hint: it ends at an"
@@ -114,6 +117,7 @@ def _parse_theorem_paragraph(
             for step in typed_steps
         ]
         shown = tuple(part for step in steps for part in (*step.says, " "))
+        # The printed statement is only refuted when false; the steps are decided in its place.
         others = methods if "by" in parts else methods[1:]
         every_step = Together((*steps, *others), (*shown, *rule))
         method: Method = Following(methods[0], every_step)
@@ -140,6 +144,7 @@ def _parse_proof_step(
 def letters_of(typed: str, letters: Mapping[str, Glossary | None]) -> Glossary:
     """Return the glossary of a line of letters, which begins with the name of one of ``letters``."""
     base, *parts = re.split(r"(?:^| )\| ", typed)
+    # Letters of sizes that are typed replace the usual ones, and are not added to them.
     sized = any(part.startswith("sizes ") for part in parts)
     result = (Glossary(sizes={}) if sized else Glossary()) if base == "new" else letters[base]
     assert result is not None

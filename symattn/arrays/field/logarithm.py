@@ -43,6 +43,7 @@ class Logarithm:
         self.f = f
 
     def __add__(self, other: object) -> Quotient | Logarithm:
+        # Terms in log f join under one logarithm, so that equal ones cancel.
         if isinstance(other, Logarithm):
             return logarithm(self.c + other.c, self.f * other.f)
         return (
@@ -79,6 +80,7 @@ class Logarithm:
     __rmul__ = __mul__
 
     def __truediv__(self, other: object) -> Quotient | Logarithm:
+        # Any quotient by a logarithm is refused, in words that name both numbers.
         if isinstance(other, Logarithm):
             return other.__rtruediv__(self)
         return (
@@ -111,6 +113,7 @@ class Logarithm:
 
     def sign(self) -> int:
         """Return −1 or 1. Raises Undecided."""
+        # For c in K it is not 0, as f = e^−c would be a plain number by ``logarithm``.
         return approximation.sign(self._enclose_logarithm_sum)
 
     def same(self, other: Quotient | Logarithm) -> bool:

@@ -41,6 +41,7 @@ _BROKEN = (
 
 def plain(path: str, content: bytes, most: int = MOST_BYTES) -> dict[str, np.ndarray]:
     """Return the stored arrays by name, each of at most ``most`` bytes. Raises InputError."""
+    # numpy.save writes an array without the name that it should have here.
     if content[:6] == npy.MAGIC_PREFIX:
         raise InputError(f"{path} is a single array; hint: numpy.savez(file, x=…, w_q=…, …)")
     try:
@@ -51,6 +52,7 @@ def plain(path: str, content: bytes, most: int = MOST_BYTES) -> dict[str, np.nda
                     f"{path} holds {len(members)} files; at most {_MOST_ARRAYS} arrays are read"
                 )
             names = [_name_of_npz_array(member, path) for member in members]
+            # A zip file may hold a name twice, and programs differ in which of the two they read.
             if len(set(names)) < len(names):
                 twice = next(name for name in names if names.count(name) > 1)
                 raise InputError(f"{path} holds {short(twice)!r} twice")

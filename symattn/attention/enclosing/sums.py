@@ -120,6 +120,7 @@ def steps_factor(scale: Any, base: int | None, width: int) -> float:
             real = flint.arb(flint.fmpq(exact.numerator, exact.denominator))
         real *= STEPS if base == 2 else STEPS / flint.arb(2).log()
         factor = float(real.mid())
+        # A subnormal or infinite factor breaks the relative error on which the sums rely.
         if real != 0 and not abs(real - factor) <= 2 * U * abs(real):
             raise Refused(f"enclose: the scale {scale} is too large or too small for float64")
         return factor

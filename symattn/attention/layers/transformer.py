@@ -336,6 +336,7 @@ def check_names(model: Transformer, input_names: Iterable[str]) -> None:
             f"the model needs the input{'s' * (len(missing) > 1)} {', '.join(missing)}"
         )
     for prefix, block, names in block_names(model, input_names):
+        # The model makes x and y; a block alone expects them.
         with_tokens = {"x", *names} | ({"y"} if block.cross else set())
         with parts.place_named(prefix.removesuffix(".")):
             for n in parts.TOKENS:

@@ -71,6 +71,7 @@ class Rotary(Described):
             )
         if isinstance(self.start, bool) or not isinstance(self.start, int):
             raise refusal(self, "start", "be an integer")
+        # What fields mean together is asked last, when each is valid by itself.
         self._check_triples()
         self._check_sections()
         self._check_together()

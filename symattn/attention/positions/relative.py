@@ -185,6 +185,7 @@ def deberta_starts(buckets: int, max_distance: int) -> tuple[int, ...]:
         raise InputError(
             f"{buckets} buckets up to {d + 1}: there must be four or more, and {d} above {m}"
         )
+    # Roots of integers, as a logarithm in floats may fall on the wrong side of a whole number.
     c = m - 1
     ends = (
         integer_root(d**t * m ** (c - t) if t <= c else d**t // m ** (t - c), c)

@@ -157,6 +157,7 @@ def backward_by_tiles(
     >>> backward_by_tiles(Attention(scale=1), (0, 1), (0, 1, 2), np.ones((1, 1)), given, wrt=["q"])
     {'q': array([[-0.5,  0.5]])}
     """
+    # A second output would need a cotangent of its own, which tiles do not pass back.
     if attention.lse:
         raise InputError("the backward pass by tiles starts from the output alone; hint: lse=False")
     under, names = differentiable(inputs, wrt)

@@ -230,6 +230,7 @@ class Audit:
         """Note that a module ends, with what it returned; None if it raised."""
         if threading.get_ident() in self._inferring:
             return
+        # After an exception nothing is judged, but threads and modules are let go below.
         raised = out is None
         if not raised and self._is_outermost_audited(module):
             self._probe_pass(module, args, kwargs)

@@ -65,6 +65,7 @@ class Differences:
         """Judge what the output projection of a module received; None for another module within it."""
         if projection is not getattr(module, "o_proj", None) or not self.has_calls(module):
             return None
+        # Outputs are taken away first, so that a next pass does not find those of this one.
         outputs, spec = self._outputs.pop(module), _differential_of(module)
         if spec is None:
             return None
@@ -73,6 +74,7 @@ class Differences:
             reason = f"calls of attention before its projection: {len(outputs)}, not 2"
             return CallFinding(name, "difference of two calls", title, reason=reason)
         tokens = _choose_tokens(int(x.shape[1]))
+        # The second call has the second half of the values' columns for the same heads.
         both = np.concatenate(outputs, axis=-1)
         got = numbers(x[0, tokens]).reshape(len(tokens), both.shape[1] // 2, both.shape[2])
         inputs = {"outputs": both}

@@ -173,10 +173,12 @@ def find_forbidden_keys(call: AttentionCall, at_most: Masking) -> tuple[tuple[st
     rows, cells = _masked_otherwise(call, at_most, beyond=True)
     if not rows:
         return (), 0
+    # One query is described; of the others only the scores are counted.
     first = replace(at_most, rows=rows[:1])
     unlike = (
         call.allowed(first.rows) & ~first.allowed() & _mask_counted_rows(first, first.allowed())
     )
+    # The queries of a call are the last of all tokens.
     query = rows[0] + at_most.total - at_most.n_q
     keys = np.flatnonzero(unlike.any(axis=(0, 1, 2)))
     unused = [key for key in keys if key >= at_most.total]

@@ -253,12 +253,14 @@ class _MixerSources:
             gate = self._describe_factor(received, normed)
             if gate is not None:
                 return [*gate, *step]
+        # A gate before the norm comes last: it multiplies the candidates by all blocks and functions.
         for name, block, first in self._yield_blocks(out.shape[1]):
             for gate_name, function in column_sources.GATES.items():
                 with np.errstate(all="ignore"):
                     gated = out * function(block)
                 for step, normed in self._yield_norms(gated, width):
                     gains = self._describe_factor(received, normed, with_gate=False)
+                    # Without a norm the gate was looked for above.
                     if gains is not None and step:
                         return [*gains, *step, f"{gate_name}({name}{_from_column(first)})"]
         return None
@@ -269,6 +271,7 @@ class _MixerSources:
         norms = [one for one in self.module.modules() if column_sources.is_norm(one)]
         names = ("variance_epsilon", "eps", "epsilon")
         own = [getattr(one, name, None) for one in norms for name in names]
+        # Groups of a norm need not be heads: its own field or its weights tell their width.
         sizes = [getattr(one, "group_size", None) for one in norms]
         of_weights = (getattr(one, "weight", None) for one in norms)
         sizes += [weight.numel() for weight in of_weights if weight is not None]
@@ -288,7 +291,9 @@ class _MixerSources:
     ) -> list[str] | None:
         """Return what x is multiplied by: numbers of its columns, and a gate; None if it is none that is known."""
         with np.errstate(all="ignore"):
+            # 0/0 tells no factor, and NaN would spoil the comparison of all others.
             factor = np.nan_to_num(received / x)
+        # Equal factors of all tokens are parameters; others must come from the tokens.
         if np.ptp(factor, axis=0).max() <= column_sources.EQUAL * np.abs(factor).max():
             return self._describe_gains(factor[0])
         for name, gave in self.outputs.items() if with_gate else ():

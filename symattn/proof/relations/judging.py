@@ -515,6 +515,7 @@ def _check_bounds_are_sharp(
     compiled: Compiled, bounds: Sequence[Link], how: str, where: Sequence[Link]
 ) -> None:
     """Raise FalseStep unless each bound is an equation in some draw, or nearly one."""
+    # A true bound that nothing comes near would mislead: it is printed as attained.
     for link in bounds:
         worlds = (
             (world, near)

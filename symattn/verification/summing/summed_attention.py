@@ -85,6 +85,7 @@ class Attending:
 
     def sum_over(self, n: int) -> TermSum:
         """Return the sum over those of n keys that the last query sees. Raises ``NoTree``."""
+        # Equal keys get equal weights, so that only the order of the sum can differ.
         first = self._make_equal_key_inputs(np.zeros((n, self.width)))
         weights = self.weights(first)
         visible = np.flatnonzero(weights)

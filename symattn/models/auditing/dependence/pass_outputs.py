@@ -97,6 +97,7 @@ def run_with_outputs(
     tokens = token_rows.Tokens(*one.tokens.shape[:2])
 
     def see(module: Module, args: Args, kwargs: Kwargs, out: Any) -> None:
+        # What has no axis of tokens cannot be compared token by token.
         gave = tokens.flat(token_rows.first(out))
         if gave is None:
             return
@@ -152,6 +153,7 @@ def find_first_difference(
             size = float(sizes.max())
             difference = PassDifference(name, output.kind, token, size, received, moved)
             differences.append(difference)
+            # With the same input the module itself differs; others may only pass a difference on.
             if received or moved:
                 return difference
         if differences:
@@ -162,6 +164,7 @@ def find_first_difference(
 def _innermost_first(differences: Sequence[PassDifference]) -> PassDifference:
     """Return the first difference, in a module that holds none of the others."""
     for one in differences:
+        # A module differs if one within it does, so that only the inner one tells the place.
         inner = (other for other in differences if other.module != one.module)
         if not any(within(other.module, one.module) for other in inner):
             return one
@@ -201,6 +204,7 @@ def _relative_differences(step: Tensor, whole: Tensor, start: int, rows: Tensor)
     part = whole[:, start : start + step.shape[1]]
     if part.shape != step.shape or not part.numel():
         return None
+    # Relative to the largest number, so that small entries may differ by its roundings.
     size = float(whole.nan_to_num(0.0, 0.0, 0.0).abs().max())
     differences = (step - part).nan_to_num(0.0, 0.0, 0.0).abs().amax(-1).cpu() / (size or 1.0)
     return differences.masked_fill(~rows, 0.0)

@@ -126,6 +126,7 @@ def _read_pass(
     arrays["g"] = _repeat_for_tokens(decay, length)
     if before is not None:
         arrays["initial_state"] = numbers(before.flatten(0, 1)[list(chosen)])
+    # If its stored slopes are others, a wrong pass may be explained by them.
     stored = numbers(layer.slope_rate).reshape(-1)
     others: dict[str, Mapping[str, Floats]] = {}
     if stored.shape == slopes.shape and not np.allclose(stored, slopes, rtol=1e-3, atol=0):

@@ -188,6 +188,7 @@ def read_delta_rule(args: Args, kwargs: Kwargs) -> RecurrentCall:
     others["β is left out: it counts as 1"] = {"beta": np.ones_like(arrays["beta"])}
     others["each token has the gate of the next one"] = {"g": np.roll(arrays["g"], -1, axis=1)}
     others["each token has the gate of the one before"] = {"g": np.roll(arrays["g"], 1, axis=1)}
+    # With one group, or one for each head, tiled and repeated heads are the same.
     if 1 < groups < heads:
         turned = {"q": take(q, tiled=True), "k": take(k, tiled=True)}
         others["heads of keys are tiled (repeat), not repeated (repeat_interleave)"] = turned
