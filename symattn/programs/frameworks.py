@@ -262,8 +262,9 @@ def exactly(values: np.ndarray, dtype: str) -> np.ndarray:
     wide = np.asarray(values, dtype=np.float64)
     with np.errstate(all="ignore"):
         narrow = wide.astype(numpy_dtype(dtype))
-    # NaN equals NaN here: an input may hold it.
-    if not np.array_equal(narrow.astype(np.float64), wide, equal_nan=True):
+    again = narrow.astype(np.float64)
+    # NaN equals NaN here: an input may hold it. Most hold none, and need one comparison.
+    if not (again == wide).all() and not np.array_equal(again, wide, equal_nan=True):
         raise InputError(
             f"an input holds values that {dtype} cannot hold exactly; round them first"
         )
