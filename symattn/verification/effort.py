@@ -15,6 +15,10 @@ from time import monotonic, process_time
 
 # Units rather than seconds, so that a slow machine tries as much as a fast one.
 _FINDING, _EXAMPLE = 5000, 8  # units for finding, and for each requested random input
+# units for explaining a fault, for each second of the budget: 30,000 by default
+_EXPLAINING = 250
+_SHARE_OF_EDITS = 2 / 3  # of them, at most; known mistakes get what edits leave
+_WITHOUT_EDITS = 4  # times as many for known mistakes, where the source is not edited
 _ELEMENTS = 512  # elements of the inputs of a run that count as much as a run
 MAX_LATE_OF_SIZE = 2  # calls that time out, after which none with as many entries is made
 LIGHTER = 16  # factor by which elements count less if a function is called and judged
@@ -126,8 +130,22 @@ def for_finding(examples: int) -> float:
     return _FINDING + for_random(examples)
 
 
+def for_explaining(seconds: float, with_edits: bool = True) -> float:
+    """Return the units that all searches for an explanation may spend together, by the budget in seconds."""
+    return _EXPLAINING * seconds * (1 if with_edits else _WITHOUT_EDITS)
+
+
+def for_edits(seconds: float) -> float:
+    """Return the units that edits may spend of those for explaining."""
+    return _SHARE_OF_EDITS * for_explaining(seconds)
+
+
 def spent(
-    finding: Effort, explaining: Effort | None, seconds: float, untried: Sequence[str] = ()
+    finding: Effort,
+    explaining: Effort | None,
+    searches: Effort,
+    seconds: float,
+    untried: Sequence[str] = (),
 ) -> Iterator[str]:
     """Yield the limits that cut the work short."""
     left = f" of: {', '.join(untried)}" if untried else ""
@@ -140,3 +158,5 @@ def spent(
             f"Stopped at the effort limit of {seconds:g} s: some causes and smaller inputs were not tried "
             "(raise --budget)."
         )
+    elif explaining is not None and searches.units <= 0:
+        yield "Stopped at the limit of runs for explaining: some causes were not tried (raise --budget)."

@@ -23,7 +23,14 @@ from symattn.bounds.judge import Legal, is_far_beyond, judge
 from symattn.bounds.threads import one_blas_thread
 from symattn.document.errors import CannotRun, CannotRunHere, InputError, NeedsMemory, SymattnError
 from symattn.verification import power
-from symattn.verification.effort import LIGHTER, MAX_LATE_OF_SIZE, Effort, for_finding, for_random
+from symattn.verification.effort import (
+    LIGHTER,
+    MAX_LATE_OF_SIZE,
+    Effort,
+    for_explaining,
+    for_finding,
+    for_random,
+)
 from symattn.verification.power import Tried
 from symattn.verification.probing import hints, probes, refusals
 from symattn.verification.repair import NO_REPAIRS, Repairs
@@ -131,6 +138,8 @@ class Session:
     leaves_out_rules: bool = False
     # of all searches for two mistakes at once, where edits of the source were tried before
     effort_of_pairs: Effort | None = None
+    # of all searches for an explanation together: edits of the source, and known mistakes
+    effort_of_searches: Effort = field(init=False)
     measures_power: bool = True  # by some calls, of which all ways of computing are run
     verdict_alone: bool = False  # nothing more is tried once a call alone shows a fault for certain
     stops_at_fault: bool = False  # the same, in the order of a verification that seeks causes
@@ -147,6 +156,7 @@ class Session:
     def __post_init__(self) -> None:
         self.promised = self.domain
         self.finding = self.effort_of(for_finding(self.examples))
+        self.effort_of_searches = Effort(for_explaining(self.budget, with_edits=False))
 
     @property
     def effort(self) -> Effort:
@@ -534,7 +544,7 @@ def verify(
     # An edit that explains the fault spares most of the search for known mistakes, which takes longer.
     mends_first = session.known > 0 and not promises and not refusals.only_same_widths(session)
     if mend is not None and mends_first:
-        session.repairs = mend(session)
+        session.repairs = _find_repairs_within_effort(session, mend)
         session.explaining = session.effort_of(inf)  # the same limit again for known mistakes
     # Inputs that keep a promise which no failure keeps are asked before the longer part of that search.
     session.leaves_out_rules = mend is not None and bool(promises)
@@ -546,7 +556,7 @@ def verify(
     if narrower is not None:
         return narrower
     if faults and mend is not None and not mends_first:
-        session.repairs = mend(session)
+        session.repairs = _find_repairs_within_effort(session, mend)
         if session.leaves_out_rules and not session.repairs.explain:
             session.leaves_out_rules, session.explaining = False, session.effort_of(inf)
             faults = _explain_faults(session)
@@ -554,6 +564,17 @@ def verify(
     by_bits = session.trial.fault if session.trial and not faults else None
     at_random = tuple(filter(None, (by_bits or session.beyond,)))
     return make_verification_report(session, faults or at_random)
+
+
+def _find_repairs_within_effort(session: Session, mend: Callable[[Session], Repairs]) -> Repairs:
+    """Return the edits that make the function right; what they spend is left out for known mistakes."""
+    usual = session.effort_of_searches
+    session.effort_of_searches = Effort(for_explaining(session.budget))
+    repairs = mend(session)
+    # Without a source nothing was tried, and known mistakes are all there is.
+    if not repairs.were_sought:
+        session.effort_of_searches = usual
+    return repairs
 
 
 def _explain_faults(session: Session) -> tuple[Fault, ...]:

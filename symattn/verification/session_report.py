@@ -168,7 +168,8 @@ def _yield_verdict_reservations(session: Session) -> Iterator[str]:
         yield f"Calls without a result to judge: {count}, such as {sizes}: {error}{left}; {more}."
     if session.repairs.note:
         yield session.repairs.note
-    yield from spent(session.finding, session.explaining, session.budget, session.untried)
+    efforts = session.finding, session.explaining, session.effort_of_searches
+    yield from spent(*efforts, session.budget, session.untried)
 
 
 def _beyond_bounds(session: Session) -> Iterator[str]:

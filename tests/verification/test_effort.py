@@ -260,6 +260,23 @@ def test_a_limit_of_seconds_that_struck_is_told(clock: Clock) -> None:
     assert told(budget=1e5) == ()
 
 
+def test_a_count_of_runs_ends_all_searches_for_causes_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The known mistake is named by the usual count; with a small one, the report says that causes were left out."""
+
+    def unscaled(q: Any, k: Any, v: Any) -> Any:
+        # A list has no residues, which would name the mistake at once.
+        return UNSCALED(np.array(q.tolist(), q.dtype), k, v)
+
+    (named,) = verify(unscaled, layout="nd", examples=0).faults
+    assert named.cause == "scores are not scaled"
+    monkeypatch.setattr(effort, "_EXPLAINING", 0.01)
+    report = verify(unscaled, layout="nd", examples=0)
+    (fault,) = report.faults
+    assert fault.cause is None
+    assert "no known mistake that was tried explains it" in fault.message
+    assert any(n.startswith("Stopped at the limit of runs for explaining: some causes") for n in report.notes)
+
+
 def test_the_largest_inputs_are_tried_where_calls_are_slow(clock: Clock) -> None:
     def first_block(q: Any, k: Any, v: Any) -> Any:
         clock.now += 2.0  # as a framework that compiles for each shape anew

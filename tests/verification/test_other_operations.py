@@ -100,6 +100,26 @@ def _fitting(way: Callable[..., Any], wrong: Callable[..., Any], inputs: dict[st
     return [words for words, _ in replacements(way, inputs, same)]
 
 
+@pytest.mark.parametrize("most", [0, 60, 10**9])
+def test_replacements_end_once_enough_operations_are_computed(most: int) -> None:
+    """All that are tried are counted, and those before the limit are returned."""
+    rng, counted = np.random.default_rng(0), [0]
+    inputs = {"x": rng.standard_normal((7, 5)), "gain": rng.standard_normal(5)}
+
+    def count(operations: int) -> bool:
+        counted[0] += operations
+        return counted[0] < most
+
+    tried: list[list[Array]] = []
+    found = replacements(RMSNorm(), inputs, lambda outputs: not tried.append(outputs), count)
+    every = replacements(RMSNorm(), inputs, lambda outputs: True)
+    assert {words for words, _ in found} <= {words for words, _ in every}
+    assert (len(found) == len(every)) is (most == 10**9)
+    assert bool(found) is (most > 0)
+    # The last replacement before the limit may go beyond it by the operations of one replay.
+    assert len(tried) <= counted[0] <= most + 40
+
+
 def test_each_reduction_of_a_definition_can_be_left_out() -> None:
     rng = np.random.default_rng(0)
     inputs = {"x": rng.standard_normal((7, 5)), "gain": rng.standard_normal(5)}

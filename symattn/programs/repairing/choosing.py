@@ -31,7 +31,7 @@ from symattn.programs.repairing.oracle import EditAnswer, examine, may_lack_valu
 from symattn.programs.repairing.trials import JudgedSample, Opened, Samples, Screened
 from symattn.verification import engine
 from symattn.verification.definitions.definition_subject import Definition
-from symattn.verification.effort import Effort
+from symattn.verification.effort import Effort, for_edits
 from symattn.verification.engine import Session
 from symattn.verification.repair import ExecutionPath, Repair, RepairPart, Repairs, Replacement
 
@@ -49,8 +49,6 @@ MAX_EXAMINED = 6  # candidates of a tier for which faults are sought anew
 MAX_CANDIDATES = 60  # candidates of a tier that are tried on each judged case
 # In screening an error may exceed the bound by this factor; the last questions are strict.
 _MOST_SLACK = 8.0
-#: A third of explaining, counted in calls: so many for each second of the budget.
-_CALLS_OF_SECOND, _SHARE_OF_EXPLAINING = 2000, 3
 _TOKENS_OF_KERNEL = 40  # tokens of the last inputs of an interpreted kernel of short blocks,
 _BEYOND_BLOCKS = 3  # and beyond two blocks if these are longer
 _FEW_ENTRIES = 1000  # of a wrong call of which no smaller one is sought,
@@ -269,11 +267,12 @@ class _EditSearch:
         self, session: Session, trials: TriesEdits, opened: Opened, samples: Samples, wrong: int
     ) -> None:
         self._session, self._trials, self._opened = session, trials, opened
-        calls = _CALLS_OF_SECOND * session.budget / _SHARE_OF_EXPLAINING
-        # Edits of kernels are counted by themselves, since a call of one is interpreted.
-        units = inf if opened.has_kernels else calls
         self._effort = Effort(
-            units, session.budget, lambda: getattr(session.runner, "spent", (0, 0))
+            # Edits of kernels are counted by themselves, since a call of one is interpreted.
+            inf if opened.has_kernels else for_edits(session.budget),
+            session.budget,
+            lambda: getattr(session.runner, "spent", (0, 0)),
+            within=None if opened.has_kernels else getattr(session, "effort_of_searches", None),
         )
         self._work = 0.0  # of trials, as far as it is spent
         self._tried, self._cut = 0, False

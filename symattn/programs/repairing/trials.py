@@ -50,7 +50,7 @@ MOST_EVALUATED = 3000  # edits of a kernel of one tier that are evaluated
 LEAST_GAIN = 0.1  # of the entries of a call: an edit that makes fewer right repairs no part
 _EVALUATED_CALLS = 2  # wrong calls that each edit must change
 # work is counted in calls: one more for so many elements of the inputs, or passes of loops
-_ELEMENTS_OF_CALL, _PASSES_OF_CALL = 8192, 1000
+_ELEMENTS_OF_CALL, _PASSES_OF_CALL = 8192, 100
 # passes in one call of a candidate: the last questions have inputs far larger than any sample
 MAX_PASSES_OF_LAST_CALLS = 10_000_000
 
@@ -305,7 +305,7 @@ class Trials:
     def score(self, edits: Iterable[Edit]) -> list[float]:
         """Return for each edit how many of the various wrong samples it repairs, by the share of right entries."""
         result = []
-        with one_torch_thread():
+        with _quiet(), one_torch_thread():
             as_it_is = self._score_edited_version(self._target.version(self.sources.rebuild()))
             for edit in edits:
                 version = self._make_version_for_samples((edit,))
@@ -394,7 +394,12 @@ class Trials:
         return self._share_of_right_entries(version, sample) == 1.0
 
     def _score_edited_version(self, version: Target) -> float:
-        return sum(self._share_of_right_entries(version, s) for s in self._samples.various)
+        total = 0.0
+        for sample in self._samples.various:
+            # Without the records of a call: the order of partial repairs is no answer.
+            self._begin_call(sample)
+            total += self._share_of(version.attempt(sample.inputs), sample)
+        return total
 
     def _share_of_right_entries(self, version: Target, sample: JudgedSample) -> float:
         """Return which part of the entries is right; 0 if the call shows anything else that is wrong."""

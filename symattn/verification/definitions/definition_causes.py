@@ -214,9 +214,11 @@ class DefinitionSearch(AttentionSearch):
 
         for number, way in enumerate(subject.recorded_ways):
             form = subject.describe_other_form(number)
+            self.begin_operations()
+            replaced = operations.replacements(way, inputs, accepted, self.count_operations)
             mistakes = [
                 self.flow.replace_operation(f"{words}{form}", way, new, self.names, step)
-                for words, new in operations.replacements(way, inputs, accepted)
+                for words, new in replaced
             ]
             result = [*choose([*map(self._make_for_wrong_outputs, mistakes)])]
             if result:
@@ -299,7 +301,10 @@ class DefinitionSearch(AttentionSearch):
             if i.made is None and i.name not in ("mask", "keep", "drop")
         }
         way = subject.recorded_ways[0]
-        nearest = numbered_operations.numbered_operations(way, inputs, named, self._left_in_telling)
+        self.begin_operations()
+        nearest = numbered_operations.numbered_operations(
+            way, inputs, named, self._left_in_telling, self.count_operations
+        )
         yield from self.fit_numbers(map(self._number_for_wrong_outputs, nearest))
 
     def counted_keys(self) -> Iterator[Mistake]:

@@ -47,6 +47,8 @@ _LOOKED_AT = 3  # wrong cases by which mistakes are put in order
 KEPT = 512  # entries of the inputs of cases whose outputs are stored
 _ASKED = 6  # wrong cases that are asked for each output, beside fresh ones
 _BESIDE = 3  # multiple of the bound, for mistakes whose outputs are nearly the right ones
+_SHARE_OF_OPERATIONS = 2  # a search among operations gets half of what is left
+_OPERATIONS_OF_RUN = 3  # operations of a record that take as long as one run in float64
 _BALLS = 50  # runs in float64 that take as long as one in balls
 
 
@@ -301,6 +303,10 @@ class Search(ABC):
         ways = self.ways_beside_edit() if is_brief else self.ways()
         self.cut |= is_brief
         for way in (self.ignoring, *exactly, *ways):
+            # Without screening, which is over, most ways would be left with all of their mistakes.
+            if self.session.effort_of_searches.over:
+                self.cut = True
+                break
             # Balls judge the candidates, unless floats or residues decide the way already.
             candidates = tuple(way()) if way in self.decided else self._select_by_balls(way())
             if not candidates:
@@ -415,6 +421,7 @@ class Search(ABC):
             return [part.expected.near for part in judged.parts]
 
         def run() -> Outputs:
+            self.count_run(judged.case.size)
             try:
                 return self.run(judged, mistake)
             except UNFIT:
@@ -725,7 +732,23 @@ class Search(ABC):
 
     @property
     def over(self) -> bool:
-        return self.effort.over or self.session.effort.over
+        """Return whether nothing more is to be tried by this way of searching, or by any."""
+        return self.effort.over or self.session.effort_of_searches.over or self.session.effort.over
+
+    def begin_operations(self) -> None:
+        """Let one search among operations compute a part of what all searches may, so that others have the rest."""
+        self.effort = Effort(self.session.effort_of_searches.units / _SHARE_OF_OPERATIONS)
+
+    def count_operations(self, operations: int) -> bool:
+        """Count operations of the definition that were computed, and return whether more may be."""
+        runs = operations / _OPERATIONS_OF_RUN
+        self.effort.spend(calls=runs)
+        self.session.effort_of_searches.spend(calls=runs)
+        return not self.over
+
+    def count_run(self, elements: int, runs: float = 1) -> None:
+        """Count runs of the definition or of a mistake, whichever search asks for them."""
+        self.session.effort_of_searches.spend(elements, runs)
 
     def screened(self, judged: CaseResult, mistake: Mistake) -> bool | None:
         """Return whether a mistake explains a case, by float64; None if that is undecidable."""
@@ -768,6 +791,7 @@ class Search(ABC):
     def _is_explained_by_balls(self, judged: CaseResult, mistake: Mistake) -> bool | None:
         """Return whether a mistake explains a case, by balls."""
         self.effort.spend(_BALLS * judged.case.size, _BALLS)
+        self.count_run(_BALLS * judged.case.size, _BALLS)
         return self.explains(judged, mistake)
 
     def _confirm_on_fresh_inputs(

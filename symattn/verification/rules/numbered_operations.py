@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from symattn.bounds.mistake import MistakeFamily
 from symattn.verification.rules.golden_section import minimise_by_golden_section
 from symattn.verification.rules.recording import (
     MOVING,
+    CountOperations,
     Function,
     OperationCall,
     OtherOperation,
@@ -151,11 +153,16 @@ class _NumberedPlace:
 
 
 def numbered_operations(
-    way: Function, inputs: Mapping[str, Any], named: Mapping[str, str], left: Left
+    way: Function,
+    inputs: Mapping[str, Any],
+    named: Mapping[str, str],
+    left: Left,
+    count: CountOperations = lambda operations: True,
 ) -> list[MistakeFamily]:
     """Return the forms that leave least of the error on these inputs, with numbers near the best ones.
 
-    ``named`` are the inputs that may be changed, with their steps. A definition that cannot be recorded has none.
+    ``named`` are the inputs that may be changed, with their steps. ``count`` gets how many operations were computed,
+    and returns whether more may be. A definition that cannot be recorded has none.
     """
     recording = Recording(inputs)
     with np.errstate(all="ignore"), suppress(*UNFIT, AttributeError):
@@ -163,30 +170,38 @@ def numbered_operations(
         if len(recording.nodes) > _MOST_NODES:
             return []
         places = [
-            *_yield_input_places(way, inputs, named),
+            *_yield_input_places(way, replay, inputs, named),
             *_yield_output_places(way, replay),
             *_yield_operation_places(way, replay),
         ]
-        return _select_nearest(places, left)
+        return _select_nearest(places, left, partial(replay.count_since, count))
     return []
 
 
-def _select_nearest(places: Sequence[_NumberedPlace], left: Left) -> list[MistakeFamily]:
-    """Return the places and forms that leave least, each with a grid around its best number."""
+def _select_nearest(
+    places: Sequence[_NumberedPlace], left: Left, goes_on: Callable[[], bool]
+) -> list[MistakeFamily]:
+    """Return the places and forms that leave least, each with a grid around its best number.
+
+    Those that were tried before ``goes_on`` returns False are enough.
+    """
     coarse: list[tuple[float, int, _NumberedPlace, NumberForm, tuple[float, float]]] = []
-    for place in places:
-        for form in FORMS:
-            grid = form.grid(place.entries)
-            shares = [_measure_number(place, form, x, left) for x in grid]
-            if not shares:
-                continue
-            best = int(np.argmin(shares))
-            # Neighbours of the best point enclose the number, as far as there are any.
-            around = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-            if shares[best] < _HALF:
-                coarse.append((shares[best], len(coarse), place, form, around))
+    for place, form in product(places, FORMS):
+        if not goes_on():
+            break
+        grid = form.grid(place.entries)
+        shares = [_measure_number(place, form, x, left) for x in grid]
+        if not shares:
+            continue
+        best = int(np.argmin(shares))
+        # Neighbours of the best point enclose the number, as far as there are any.
+        around = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+        if shares[best] < _HALF:
+            coarse.append((shares[best], len(coarse), place, form, around))
     fitted: list[tuple[float, int, int, MistakeFamily]] = []
     for _, order, place, form, (low, high) in sorted(coarse)[:_MOST_FITTED]:
+        if not goes_on():
+            break
         x, share = _search_number(partial(_measure_number, place, form, left=left), low, high)
         if share > _LITTLE:
             continue
@@ -256,7 +271,7 @@ def _write_form(place: _NumberedPlace, form: NumberForm) -> str:
 
 # -- places ------------------------------------------------------------------------------------------------------------
 def _yield_input_places(
-    way: Function, inputs: Mapping[str, Any], named: Mapping[str, str]
+    way: Function, replay: Replay, inputs: Mapping[str, Any], named: Mapping[str, str]
 ) -> Iterator[_NumberedPlace]:
     for name, step in named.items():
         entries = _select_finite_entries(inputs.get(name))
@@ -270,6 +285,7 @@ def _yield_input_places(
             change: Function,
             run: Callable[[Function], Function] = run,
         ) -> Outputs:
+            replay.computed += len(replay.recording.nodes)
             outputs = run(change)(**inputs)
             every = outputs if isinstance(outputs, tuple) else (outputs,)
             return [np.asarray(y) for y in every]

@@ -17,6 +17,7 @@ from symattn.bounds.case_result import UNFIT
 from symattn.verification.rules.operators import operators
 from symattn.verification.rules.recording import (
     MOVING,
+    CountOperations,
     Function,
     OperationCall,
     OtherOperation,
@@ -339,11 +340,15 @@ def _in_order(path: Sequence[int], last: bool, operation: RecordedOperation, run
 
 
 def replacements(
-    way: Function, inputs: Mapping[str, Any], accepted: Callable[[Outputs], bool]
+    way: Function,
+    inputs: Mapping[str, Any],
+    accepted: Callable[[Outputs], bool],
+    count: CountOperations = lambda operations: True,
 ) -> list[tuple[str, OtherOperation]]:
     """Return the replacements, in words, whose outputs on these inputs are ``accepted``; those in fewest words first.
 
-    A definition that asks which kind of array it has cannot be recorded, and has none.
+    ``count`` gets how many operations were computed, and returns whether more may be. A definition that asks which kind
+    of array it has cannot be recorded, and has none.
     """
     recording = Recording(inputs)
     with np.errstate(all="ignore"), suppress(*UNFIT, AttributeError):
@@ -354,7 +359,7 @@ def replacements(
         likely = [
             new
             for nodes in _yield_replacement_sites(recording)
-            for new in _yield_accepted_replacements(replay, nodes, accepted)
+            for new in _yield_accepted_replacements(replay, nodes, accepted, count)
         ]
         return sorted(((new.words(), new) for new in likely), key=_plainest_first)
     return []
@@ -400,6 +405,7 @@ def _yield_accepted_replacements(
     replay: Replay,
     site: tuple[list[RecordedArray], dict[str, Any]],
     accepted: Callable[[Outputs], bool],
+    count: CountOperations,
 ) -> Iterator[OtherOperation]:
     """Yield the replacements at a site whose outputs are accepted."""
     (nodes, where), recording = site, replay.recording
@@ -419,6 +425,10 @@ def _yield_accepted_replacements(
     by_entries = () if where else _yield_changed_entries(recording, shown)
     for words, run in (*described, *by_entries):
         new = OtherOperation(shown.site, operation.step, run, words, **where)
+        if not replay.count_since(count):
+            return
+        # Those of some rounds show whether the others need be computed.
+        replay.computed += len(rounds)
         try:
             results = [np.asarray(run(at)) for at in rounds]
             key = tuple((x.shape, x.tobytes()) for x in results)

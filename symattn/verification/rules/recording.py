@@ -26,6 +26,8 @@ from symattn.attention.letters_of_attention import ARRAYS
 
 Function = Callable[..., Any]
 Outputs = list[np.ndarray]
+#: Counts operations that were computed, and returns whether more may be.
+CountOperations = Callable[[int], bool]
 _LONGEST = 60  # characters of an operand that is written out
 
 
@@ -344,6 +346,8 @@ class Replay:
             recording,
             outputs if isinstance(outputs, tuple) else (outputs,),
         )
+        self.computed = 0  # operations of all replays
+        self._counted = 0  # those that were counted
         self.reads = [
             [a.number for a in _yield_operand_arrays(operation_of(x).operands) if is_result(a)]
             for x in recording.nodes
@@ -370,6 +374,11 @@ class Replay:
 
         return OperationCall(self.recording.under, value, operation_of(node), latest, stale)
 
+    def count_since(self, count: CountOperations) -> bool:
+        """Count the operations since the last time, and return whether more may be computed."""
+        operations, self._counted = self.computed - self._counted, self.computed
+        return count(operations)
+
     def run(self, new: OtherOperation, first: int) -> Outputs:
         """Return the outputs; ``first`` is the number of the first node that is replaced."""
         values: dict[int, Any] = {}
@@ -379,6 +388,9 @@ class Replay:
                 values[node.number] = new.run(self.at(node, values))
             elif any(n in values for n in reads):
                 values[node.number] = self.at(node, values).result()
+            else:
+                continue
+            self.computed += 1
         return [
             np.asarray(values.get(y.number, y.value) if is_result(y) else _unwrap_recorded_value(y))
             for y in self.outputs

@@ -14,6 +14,7 @@ from symattn.programs.repairing.edits import Edit
 from symattn.programs.repairing.likelihood import rarity_of, size_of
 from symattn.programs.repairing.oracle import EditAnswer
 from symattn.programs.repairing.trials import Opened, Screened
+from symattn.verification.effort import Effort
 from symattn.verification.repair import Replacement
 
 
@@ -173,7 +174,7 @@ def test_a_note_says_that_edits_without_last_questions_were_left_out(monkeypatch
 
 
 def test_counted_work_ends_a_search_and_a_note_says_what_was_left() -> None:
-    """A third of 3 s for explaining are 2000 calls; each edit takes ten."""
+    """Two thirds of 3 s for explaining are 500 units; each edit takes ten."""
     trials: Any = TrialsByAnotherPath()
     trials.screen, trials.score = (lambda several: trials.screened.extend(several) or []), lambda edits: []
     trials.work_done = lambda: 10.0 * len(trials.screened)
@@ -181,6 +182,18 @@ def test_counted_work_ends_a_search_and_a_note_says_what_was_left() -> None:
     note = _EditSearch(session, trials, Opened("f.py", ""), SimpleNamespace(all=()), 1).found().note  # type: ignore[arg-type]
     left = "but not 650 of tier 1 and 900 of tier 2 and 900 of tier 3"
     assert note == f"250 edits of its source were tried, {left}; none makes it right (raise --budget)."
+
+
+@pytest.mark.parametrize("longest_block", [0, 16])
+def test_edits_spend_of_the_count_of_all_searches_unless_they_are_interpreted(longest_block: int) -> None:
+    trials: Any = TrialsByAnotherPath()
+    trials.screen, trials.score = (lambda several: trials.screened.extend(several) or []), lambda edits: []
+    trials.work_done = lambda: float(len(trials.screened))
+    together = Effort(600)
+    session: Any = SimpleNamespace(budget=1e9, runner=None, seed=0, effort_of_searches=together)
+    opened = Opened("f.py", "", longest_block)
+    _EditSearch(session, trials, opened, SimpleNamespace(all=()), 1).found()  # type: ignore[arg-type]
+    assert together.units == (600 if longest_block else -150)  # ended by the third part of 250 edits
 
 
 @pytest.mark.parametrize(("longest", "chosen"), [(1100, "len(k)"), (1500, "1400")])
