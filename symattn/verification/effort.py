@@ -15,9 +15,10 @@ from time import monotonic, process_time
 
 # Units rather than seconds, so that a slow machine tries as much as a fast one.
 _FINDING, _EXAMPLE = 5000, 8  # units for finding, and for each requested random input
-# units for explaining a fault, for each second of the budget: 30,000 by default
-_EXPLAINING = 250
-_SHARE_OF_EDITS = 2 / 3  # of them, at most; known mistakes get what edits leave
+# units for explaining a fault by a budget of so many seconds, in proportion more by a larger one,
+_EXPLAINING, _USUAL_SECONDS = 42_000, 120.0
+_OF_SECOND = 2000  # and no more for each second, which a smaller budget then allows
+_SHARE_OF_EDITS = 1 / 2  # of them, at most; known mistakes get what edits leave
 _WITHOUT_EDITS = 4  # times as many for known mistakes, where the source is not edited
 _ELEMENTS = 512  # elements of the inputs of a run that count as much as a run
 MAX_LATE_OF_SIZE = 2  # calls that time out, after which none with as many entries is made
@@ -132,7 +133,8 @@ def for_finding(examples: int) -> float:
 
 def for_explaining(seconds: float, with_edits: bool = True) -> float:
     """Return the units that all searches for an explanation may spend together, by the budget in seconds."""
-    return _EXPLAINING * seconds * (1 if with_edits else _WITHOUT_EDITS)
+    units = _EXPLAINING * max(seconds / _USUAL_SECONDS, 1.0)
+    return min(units, _OF_SECOND * seconds) if with_edits else _WITHOUT_EDITS * units
 
 
 def for_edits(seconds: float) -> float:

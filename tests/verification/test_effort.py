@@ -269,7 +269,7 @@ def test_a_count_of_runs_ends_all_searches_for_causes_and_says_so(monkeypatch: p
 
     (named,) = verify(unscaled, layout="nd", examples=0).faults
     assert named.cause == "scores are not scaled"
-    monkeypatch.setattr(effort, "_EXPLAINING", 0.01)
+    monkeypatch.setattr(effort, "_EXPLAINING", 1)
     report = verify(unscaled, layout="nd", examples=0)
     (fault,) = report.faults
     assert fault.cause is None

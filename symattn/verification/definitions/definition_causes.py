@@ -208,13 +208,14 @@ class DefinitionSearch(AttentionSearch):
         # A wrong log-sum alone points to the log-sum's own step.
         step = "lse" if wrong == {"lse"} else ""
         choose = self.likely_by_rule if self.floats_decide else self.select_likely
+        share = self.share_of_operations()  # of all ways together
 
         def accepted(outputs: Sequence[np.ndarray]) -> bool:
             return screening.leaves_little(self, self.telling, self._with_right_outputs(outputs))
 
         for number, way in enumerate(subject.recorded_ways):
             form = subject.describe_other_form(number)
-            self.begin_operations()
+            self.effort = share
             replaced = operations.replacements(way, inputs, accepted, self.count_operations)
             mistakes = [
                 self.flow.replace_operation(f"{words}{form}", way, new, self.names, step)
@@ -301,7 +302,7 @@ class DefinitionSearch(AttentionSearch):
             if i.made is None and i.name not in ("mask", "keep", "drop")
         }
         way = subject.recorded_ways[0]
-        self.begin_operations()
+        self.effort = self.share_of_operations()
         nearest = numbered_operations.numbered_operations(
             way, inputs, named, self._left_in_telling, self.count_operations
         )

@@ -316,6 +316,7 @@ class Search(ABC):
                 return self.plainest(sure, tried), True
             # If no candidate is confirmed, the first one is the likeliest.
             doubtful = doubtful or candidates[:1]
+        self.cut |= self.session.effort_of_searches.over
         return doubtful, False
 
     @property
@@ -735,15 +736,17 @@ class Search(ABC):
         """Return whether nothing more is to be tried by this way of searching, or by any."""
         return self.effort.over or self.session.effort_of_searches.over or self.session.effort.over
 
-    def begin_operations(self) -> None:
-        """Let one search among operations compute a part of what all searches may, so that others have the rest."""
-        self.effort = Effort(self.session.effort_of_searches.units / _SHARE_OF_OPERATIONS)
+    def share_of_operations(self) -> Effort:
+        """Return what one search among operations may compute: a part of what is left, so that others have the rest."""
+        return Effort(self.session.effort_of_searches.units / _SHARE_OF_OPERATIONS)
 
     def count_operations(self, operations: int) -> bool:
         """Count operations of the definition that were computed, and return whether more may be."""
         runs = operations / _OPERATIONS_OF_RUN
         self.effort.spend(calls=runs)
         self.session.effort_of_searches.spend(calls=runs)
+        # The report then says that not all mistakes are tried.
+        self.cut |= self.over
         return not self.over
 
     def count_run(self, elements: int, runs: float = 1) -> None:

@@ -174,10 +174,10 @@ def test_a_note_says_that_edits_without_last_questions_were_left_out(monkeypatch
 
 
 def test_counted_work_ends_a_search_and_a_note_says_what_was_left() -> None:
-    """Two thirds of 3 s for explaining are 500 units; each edit takes ten."""
+    """Half of the 6000 units of 3 s are for edits; each edit takes twenty."""
     trials: Any = TrialsByAnotherPath()
     trials.screen, trials.score = (lambda several: trials.screened.extend(several) or []), lambda edits: []
-    trials.work_done = lambda: 10.0 * len(trials.screened)
+    trials.work_done = lambda: 20.0 * len(trials.screened)
     session: Any = SimpleNamespace(budget=3, runner=None, seed=0)
     note = _EditSearch(session, trials, Opened("f.py", ""), SimpleNamespace(all=()), 1).found().note  # type: ignore[arg-type]
     left = "but not 650 of tier 1 and 900 of tier 2 and 900 of tier 3"
