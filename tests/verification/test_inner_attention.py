@@ -7,7 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Cached, Domain, Gradient, Precision, Softmax, Verdict, verify
+from symattn import (
+    Attention,
+    Block,
+    Cached,
+    Domain,
+    Gradient,
+    Precision,
+    Softmax,
+    Verdict,
+    verify,
+)
 from symattn.bounds.called_target import Argument, Convention
 from symattn.programs.specifications import definitions_of
 from symattn.programs.verifying import Options, verified
@@ -77,13 +87,35 @@ def test_a_gradient_gets_its_upstream_drawn() -> None:
         assert np.abs(inputs["do"]).max() > 0
 
 
+@pytest.mark.parametrize("norm", ["layer", "rms", None])
+@pytest.mark.parametrize("order", ["pre", "inner"])
+def test_the_attention_of_a_block_reads_the_tokens_that_are_made(norm: Any, order: Any) -> None:
+    block = Block(attention=Attention(), norm=norm, order=order, activation=None, eps=0)
+    made = {
+        "x": np.array([[3.0, -1.0, 0.5, 7.0], [0.0, 2.0, 1.0, -2.0], [0.0, 0.0, 0.0, 0.0]]),
+        **{name: np.eye(4)[:, at : at + 2] for at, name in enumerate(("w_q", "w_k", "w_v"))},
+        "w_o": np.eye(2, 4),
+    }
+    inner = next(definitions_of(block)).inner
+    assert inner is not None
+    inputs = inner.arrange(made)
+    assert inputs is not None
+    trace = block.trace(**inputs)
+    read = Attention().trace(**made)
+    for name in ("q", "k", "v", "scores", "weights"):
+        assert np.allclose(trace[f"attention.{name}"], read[name])
+    assert np.isclose(inner.largest_score(inputs), np.abs(read["scaled"]).max())
+
+
 # -- what these probes find --
-def _attended(q: Any, k: Any, v: Any, hidden: float = -np.inf, whole_maximum: bool = False) -> tuple[Any, Any]:
-    """Return causal attention and its log-sums; with a finite number for −∞, or the maximum of the whole array."""
+def _attended(
+    q: Any, k: Any, v: Any, hidden: float = -np.inf, whole_maximum: bool = False, bare: bool = False
+) -> tuple[Any, Any]:
+    """Return causal attention and its log-sums: with a finite number for −∞, the maximum of all scores, or none."""
     n, m = q.shape[-2], k.shape[-2]
     s = q @ np.swapaxes(k, -1, -2) / np.sqrt(q.dtype.type(q.shape[-1]))
     s = np.where(np.arange(m)[None] <= np.arange(n)[:, None] + m - n, s, q.dtype.type(hidden))
-    top = s.max((-1, -2) if whole_maximum else -1, keepdims=True)
+    top = s.max((-1, -2) if whole_maximum else -1, keepdims=True) * (not bare)
     e = np.exp(s - top)
     total = e.sum(-1, keepdims=True)
     return e / total @ v, (top + np.log(total))[..., 0]
@@ -116,10 +148,25 @@ def _of_gradient(**how: Any) -> Program:
     return backward
 
 
+def _of_block(**how: Any) -> Program:
+    def norm(x: Any) -> Any:
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + x.dtype.type(BLOCK.eps))
+
+    def block(x: Any, w_q: Any, w_k: Any, w_v: Any, w_o: Any, w_up: Any, w_gate: Any, w_down: Any) -> Any:
+        read = norm(x)
+        x = x + _attended(read @ w_q, read @ w_k, read @ w_v, **how)[0] @ w_o
+        gate, up = (norm(x) @ w for w in (w_gate, w_up))
+        return x + gate / (1 + np.exp(-gate)) * up @ w_down
+
+    return block
+
+
+BLOCK = Block(attention=CAUSAL, norm="rms", activation="silu", gated=True, eps=2**-17)
 DEFINITIONS: dict[str, tuple[Callable[..., Program], Any]] = {
     "cache": (_of_cache, Cached(CAUSAL)),
     "log-sums": (_with_log_sums, Attention(causal=True, lse=True)),
     "gradient": (_of_gradient, Gradient(CAUSAL)),
+    "block": (_of_block, BLOCK),
 }
 WRONG: dict[str, dict[str, Any]] = {
     "the maximum of the whole array": {"whole_maximum": True},
@@ -163,14 +210,21 @@ def test_bare_exponentials_are_right_for_promised_scores_and_named_for_others() 
     assert "the largest score is not subtracted" in fault.message
 
 
-@pytest.mark.parametrize("spec", [Attention(lse=True), Gradient(CAUSAL), Cached(CAUSAL), Softmax()])
+@pytest.mark.deep
+@pytest.mark.parametrize(("domain", "verdict"), [(Domain(max_abs_score=20), Verdict.NO_FAULT), (None, Verdict.FAULT)])
+def test_a_block_is_judged_by_the_promise_on_scores(domain: Any, verdict: Verdict) -> None:
+    options = Options(verdict_alone=True, domain=domain)
+    assert verified(_of_block(bare=True), BLOCK, options).verdict is verdict
+
+
+@pytest.mark.parametrize("spec", [Attention(lse=True), Gradient(CAUSAL), Cached(CAUSAL), Softmax(), BLOCK])
 def test_drawn_inputs_keep_the_promise_on_scores(spec: Any) -> None:
     definition, domain = next(definitions_of(spec)), Domain(max_abs_score=1.0)
     inner = definition.inner
     assert inner is not None
     rng = np.random.default_rng(1)
     names = [i.name for i in definition.inputs]
-    numbers = definition.families["large"](rng)
+    numbers = probes.FAMILIES["large"](rng)
     inputs = definition.draw(names, definition.shapes[1], numbers, Precision.of("float64"), rng)
     assert not inner.keeps(inputs, domain)
     assert inner.keeps(inner.tamed(inputs, domain), domain)

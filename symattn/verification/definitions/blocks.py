@@ -11,16 +11,21 @@ import numpy as np
 
 from symattn.attention.constants import number
 from symattn.attention.flow import Step as Part
-from symattn.attention.flow import run_steps
+from symattn.attention.flow import run_steps, run_until
 from symattn.attention.layers.block import Block, norm_places
 from symattn.attention.layers.steps import ACTIVATIONS, sigmoid
+from symattn.bounds.inputs import measure_largest_score
 from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
 from symattn.bounds.reference import Variant, variant_values
 from symattn.document.errors import InputError
 from symattn.verification.definitions import attending
 from symattn.verification.definitions.definition_mistakes import Later
 from symattn.verification.definitions.definition_subject import Definition, Input
-from symattn.verification.definitions.inner_attention import WrongAttention
+from symattn.verification.definitions.inner_attention import (
+    InnerAttention,
+    WrongAttention,
+    with_leading_axes,
+)
 from symattn.verification.definitions.inputs_by_letters import FAMILIES
 from symattn.verification.input_source import Array, Random
 from symattn.verification.rules.norms import norms as of_norms
@@ -81,6 +86,7 @@ def subject(spec: Block) -> Definition:
         Input(n, s, _WORDS[n], entries[n], ".w_" in n, step="norm" if "norm" in n else "project")
         for n, s in shapes.items()
     )
+    wrong = WrongAttention(a, _NAMES_OF_ATTENTION, partial(_of_variant, spec))
     letters = [dict(zip(("n", "m", "d_k", "d_v", "f"), s, strict=True)) for s in _SIZES]
     letters = [s | ({"h": a.heads, "g": a.key_heads} if a.heads > 1 else {}) for s in letters]
     return Definition(
@@ -90,7 +96,7 @@ def subject(spec: Block) -> Definition:
         outputs=("output",),
         ways=(spec,),
         mistakes=tuple(_yield_block_mistakes(spec)),
-        others=Later(lambda: _by_rule(spec)),
+        others=Later(lambda: _by_rule(spec, wrong)),
         numbered=tuple(_yield_numbered_block_mistakes(spec)),
         shapes=tuple(s | ({"b": 2} if i == 1 else {}) for i, s in enumerate(letters)),
         families={n: FAMILIES[n] for n in ("normal", "integer")},
@@ -98,7 +104,69 @@ def subject(spec: Block) -> Definition:
         kept=frozenset("hg") if a.heads > 1 else frozenset(),
         means={"m": ("d_model", 1)},
         whole=("x attention.w_q attention.b_q", "x attention.w_k attention.b_k"),
+        inner=InnerAttention(
+            a,
+            tuple(sorted(_NAMES_OF_ATTENTION)),
+            partial(_arrange_inputs_of_attention, spec),
+            partial(_measure_largest_score, spec),
+            scaling="attention.w_q",
+            wrong=wrong,
+        ),
     )
+
+
+# -- the attention inside ----------------------------------------------------------------------------------------------
+#: The attention of a block takes tokens and projections, and no masks of its own.
+_NAMES_OF_ATTENTION = frozenset(("x", "w_q", "w_k", "w_v", "w_o"))
+_PROJECTIONS = ("w_q", "w_k", "w_v")
+
+
+def _arrange_inputs_of_attention(spec: Block, made: Mapping[str, Array]) -> dict[str, Array]:
+    """Return inputs of the block whose attention reads the tokens ``made.x`` (…, n, m) with these projections.
+
+    Behind a norm it reads them up to roundings and ε: two more columns, which no projection reads, give all tokens the
+    mean 0 and the same length, so that the norm divides each of them by the same number σ. Projections have the factor
+    σ, and the gain is 1.
+    """
+    arrays = {**made, "x": with_leading_axes(3, made["x"])}
+    is_normed = spec.norm is not None and spec.order == "pre"
+    if is_normed:
+        tokens, deviation = _even_out_tokens(arrays["x"], is_centred=spec.norm == "layer")
+        arrays["x"] = tokens
+        rows, columns = ((0, 2), (0, 0)), ((0, 0), (0, 2))
+        arrays |= {n: np.pad(made[n], rows) * deviation for n in _PROJECTIONS}
+        arrays["w_o"] = np.pad(made["w_o"], columns)
+    result = {n if n == "x" else f"attention.{n}": arrays[n] for n in _NAMES_OF_ATTENTION}
+    ones, zeros = (np.full(result["x"].shape[-1:], number) for number in (1.0, 0.0))
+    norm = {"attention_norm.gain": ones, "attention_norm.bias": zeros}
+    return result | (norm if is_normed else {})
+
+
+def _even_out_tokens(x: Array, is_centred: bool) -> tuple[Array, float]:
+    """Return the tokens with two more columns, (…, n, m + 2), and the root of the mean of squares of each of them.
+
+    Columns a and b with a + b = −Σx, or 0 if tokens are not centred, and a² + b² = t − Σx² are −Σx/2 ± r. The length √t
+    is the least for which r is real in every row.
+    """
+    squares = (x * x).sum(axis=-1, keepdims=True)
+    half = -x.sum(axis=-1, keepdims=True) / 2 if is_centred else np.zeros_like(squares)
+    least = squares + 2 * half * half
+    total = float(least.max(initial=0.0))
+    root = np.sqrt((total - least) / 2)
+    tokens = np.concatenate([x, half + root, half - root], axis=-1)
+    # Tokens of zeros are normalised by ε alone, and stay zeros.
+    return tokens, (total / tokens.shape[-1]) ** 0.5 or 1.0
+
+
+def _measure_largest_score(spec: Block, inputs: Mapping[str, Array]) -> float:
+    """Return the largest |s| before masks, in float64."""
+    arrays = {n: np.asarray(a, dtype=np.float64) for n, a in inputs.items()}
+    steps = spec.pipeline(arrays)
+    first = next(step for step in steps if step.name.startswith("attention."))
+    with np.errstate(all="ignore"):
+        tokens = run_until(steps, arrays, first.name)[first.of[0]]
+    own = {n: arrays[f"attention.{n}"] for n in _NAMES_OF_ATTENTION - {"x"}}
+    return measure_largest_score(spec.attention, {"x": tokens, **own})
 
 
 def _draw_quarter_entries(low: int, high: int, shape: tuple[int, ...], rng: Random) -> Array:
@@ -179,13 +247,9 @@ def _yield_block_mistakes(spec: Block) -> Iterator[Mistake]:
         yield mistake("scale", "scores are scaled by 1/d_k", attention=replace(a, scale="1/d_k"))
 
 
-def _by_rule(spec: Block) -> Iterator[Mistake]:
+def _by_rule(spec: Block, of_attention: WrongAttention) -> Iterator[Mistake]:
     """Yield the mistakes of a block's attention, of its norms, and between the feed-forward layer's projections."""
-    names = frozenset(("x", "w_q", "w_k", "w_v", "w_o"))
-    # The attention of a block takes tokens and projections, and no masks of its own.
-    yield from attending.known_mistakes(
-        WrongAttention(spec.attention, names, partial(_of_variant, spec))
-    )
+    yield from attending.known_mistakes(of_attention)
     places = list(norm_places(spec))
     for words, how in (
         of_norms("layer" if spec.norm == "layer" else "rms", spec.eps, {}) if spec.norm else ()

@@ -529,15 +529,18 @@ class InputsByLetters(InputSource):
     def with_drawn(
         self, session: Session, inputs: Mapping[str, Array], rng: Random
     ) -> dict[str, Array]:
-        """Return the inputs, rounded to the format, with whole numbers for all others that the function takes."""
+        """Return the inputs that the function takes, rounded to the format, with whole numbers for all others."""
         precision, taken = session.precision, session.runner.convention.inputs
         held = precision.input.rounded
-        given = {n: np.asarray(held(a)) if a.dtype.kind == "f" else a for n, a in inputs.items()}
+        given = {
+            n: np.asarray(held(a)) if a.dtype.kind == "f" else a
+            for n, a in inputs.items()
+            if n in taken
+        }
         names = tuple(n for n in taken if n not in given)
         # Small integers are exact in every format, so that extra arrays are not rounded.
-        drawn = self.definition.draw_entries(
-            names, self.definition.sizes_of(given), FAMILIES["integer"](rng), precision, rng
-        )
+        sizes = self._small_sizes_of_every_shape | self.definition.sizes_of(given)
+        drawn = self.definition.draw_entries(names, sizes, FAMILIES["integer"](rng), precision, rng)
         # Arrays that are derived from others need a name here, and are filled in from those.
         placeholders = {
             i.name: np.zeros(0)
@@ -545,6 +548,12 @@ class InputsByLetters(InputSource):
             if i.name in names and i.made is not None
         }
         return self.definition.filled({**given, **drawn, **placeholders}, precision)
+
+    @property
+    def _small_sizes_of_every_shape(self) -> dict[str, int]:
+        """Small sizes by letter, without letters that some arrays lack: those of axes that may be left out."""
+        _, second, *_ = shapes = self.definition.shapes
+        return {x: n for x, n in second.items() if all(x in shape for shape in shapes)}
 
     def attended(self, session: Session, made: Mapping[str, Array]) -> Array | None:
         """See ``InputSource``."""

@@ -263,8 +263,8 @@ class AttentionSearch(Search):
         # Only a softmax has maxima of tiles.
         if self.searched is None or not self.searched[0].is_softmax:
             return
-        spec, measured = self.searched[0], self.session.subject.source.measured
-        wrong, right = ([measured(r)["n_k"] for r in of] for of in (self.wrong, self.right))
+        spec = self.searched[0]
+        wrong, right = ([self._count_keys(r) for r in of] for of in (self.wrong, self.right))
         # A tile at least as wide as all keys changes nothing.
         others = (t for t in range(min(wrong) - 1, 1, -1) if t not in tiling.WIDTHS)
         # kernels use multiples of 8
@@ -273,6 +273,11 @@ class AttentionSearch(Search):
         yield from self.of_attention(
             kind.of(t) for kind in softmaxes.BY_WIDTH for t in kind.open(wrong, right)
         )
+
+    def _count_keys(self, judged: CaseResult) -> int:
+        sizes = self.session.subject.source.measured(judged)
+        # Tokens that attend to each other have one size.
+        return sizes.get("n_k", sizes["n_q"])
 
     def _yield_storage_mistake(self) -> Iterator[Mistake]:
         """Yield the mistake of an array stored in a narrower format, or with few digits after the point, if it accounts
