@@ -129,7 +129,8 @@ class Trials:
         # what kernels have to store on the first sample
         self._expected: ExpectedStores | None = None
         self._most_passes = MAX_PASSES_OF_LAST_CALLS
-        self._most_passes_of: dict[int, int] = {}  # by the id of the sample, if there are kernels
+        # by the id of a sample: of all where there are kernels, else of those in which the function raises
+        self._most_passes_of: dict[int, int] = {}
         # the share of the entries of the first sample that are right without edits
         self._right_at_first = 1.0
         self._work = 0.0
@@ -194,8 +195,12 @@ class Trials:
         result = {}
         for sample in samples:
             self.sources.passes = 0
-            original.run(sample.inputs, sample.memory)
+            outcome = original.run(sample.inputs, sample.memory)
             result[id(sample)] = self.sources.passes
+            # A call that raises ends early: a right one may pass loops far more often. Each edit is called on the first
+            # sample, where an endless loop is to cost little.
+            if outcome.error is not None and sample is not self._samples.first[0]:
+                self._most_passes_of[id(sample)] = MAX_PASSES_OF_LAST_CALLS
         return result
 
     def edits(self, tier: int) -> list[Edit]:

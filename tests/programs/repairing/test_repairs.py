@@ -5,6 +5,7 @@ import __future__
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -349,6 +350,21 @@ def test_the_last_questions_may_pass_loops_more_often_in_all_than_one_call_may(
     repairs = verify(loaded(tmp_path, text), examples=8, repair=True).repairs
     expected = [("1", "0")] if is_repaired else []
     assert [(repair.old, repair.new) for repair in repairs if repair.is_whole] == expected
+
+
+def test_an_edit_may_pass_loops_more_often_where_the_function_raises() -> None:
+    raising, first, right = (
+        trials.JudgedSample({"q": np.zeros(n)}, "contiguous", (), (), True, 1.0) for n in (1, 2, 3)
+    )
+    tried: Any = object.__new__(trials.Trials)
+    tried.sources, tried._samples = SimpleNamespace(passes=0), SimpleNamespace(first=(first,))
+    tried._most_passes_of = {}
+
+    def run(inputs: Any, memory: str) -> SimpleNamespace:
+        return SimpleNamespace(error=None if len(inputs["q"]) == 3 else "max() of nothing")
+
+    tried._count_passes(SimpleNamespace(run=run), (first, raising, right))
+    assert tried._most_passes_of == {id(raising): trials.MAX_PASSES_OF_LAST_CALLS}
 
 
 def test_a_function_is_read_with_the_future_features_of_earlier_cells(tmp_path: Path) -> None:
