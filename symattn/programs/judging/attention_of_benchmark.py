@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
-from typing import Any
+from itertools import islice, product
+from typing import Any, Literal
 
 from symattn.attention.positions.position_fields import Alibi, Rotary
 from symattn.attention.spec import Attention
@@ -32,6 +32,12 @@ _POSITIONS: Mapping[str, Rotary | Alibi] = {
     "positions": Rotary(given="positions"),
     "slopes": Alibi(slopes="given"),
 }
+_OTHER_NORMALISERS: tuple[Literal["sigmoid", "relu", "sparsemax"], ...] = (
+    "sigmoid",
+    "relu",
+    "sparsemax",
+)
+_MOST_WITH_OTHER_WEIGHTS = 2  # without and with a causal mask
 _USUAL_BASE, _LEAST_BASE = 10000, 1000  # of rotary positions
 
 
@@ -70,6 +76,15 @@ def plausible_attention(benchmark: Benchmark) -> Iterator[Attention]:
     for_alibi = [base for base in bases if base.heads > 1]
     for_alibi += [replace(bases[-1], heads=heads) for heads in _sizes_of_axes_of_heads(benchmark)]
     yield from with_positions(bases, for_alibi, benchmark.numbers)
+
+
+def with_other_normalisers(benchmark: Benchmark) -> Iterator[Attention]:
+    """Yield the likeliest attentions of a reference with other weights than those of softmax, which few compute."""
+    likeliest = islice(plausible_attention(benchmark), _MOST_WITH_OTHER_WEIGHTS)
+    for spec, normaliser in product([*likeliest], _OTHER_NORMALISERS):
+        # A sink is a part of softmax alone.
+        if spec.sink is None:
+            yield replace(spec, normaliser=normaliser)
 
 
 def with_positions(

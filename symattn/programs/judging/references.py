@@ -34,6 +34,7 @@ from symattn.programs.guard import Tampered
 from symattn.programs.judging.attention_of_benchmark import (
     plausible_attention,
     with_heads_of_shapes,
+    with_other_normalisers,
     with_positions,
 )
 from symattn.programs.judging.benchmark import CANDIDATE, MODEL, Benchmark
@@ -572,6 +573,7 @@ def plausible(benchmark: Benchmark) -> Iterator[Specification]:
         return
     yield from plausible_attention(benchmark)
     yield Attention(scale=1)
+    yield from with_other_normalisers(benchmark)
     # Most references are attention, and to look for recurrences takes time.
     yield from plausible_recurrences(benchmark.shapes_by_name)
 

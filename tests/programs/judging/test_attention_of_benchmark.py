@@ -297,3 +297,42 @@ def test_tokens_may_come_before_heads() -> None:
     before = _benchmark(((2, 48, 8, 32), (2, 48, 2, 32), (2, 48, 2, 32)))
     assert (_likely_axis_of_tokens(grouped, before), _likely_axis_of_tokens(Attention(), before)) == (-3, -2)
     assert _likely_axis_of_tokens(grouped, _benchmark(_GROUPED)) == -2
+
+
+_OF_SIGMOID = """
+import math
+import torch
+
+class {name}(torch.nn.Module):
+    def forward(self, q, k, v):
+        s = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
+        return torch.sigmoid(s - {shift}) @ v
+
+def get_inputs():
+    return [torch.randn(2, 4, 24, 8) for _ in range(3)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_other_weights_than_those_of_softmax_are_tried() -> None:
+    tried = list(plausible(_benchmark(_QKV)))
+    for normaliser in ("sigmoid", "relu", "sparsemax"):
+        assert Attention(normaliser=normaliser) in tried  # type: ignore[arg-type]
+        assert Attention(normaliser=normaliser, causal=True) in tried  # type: ignore[arg-type]
+    with_sinks = list(plausible(_benchmark(_QKV, {"sinks": np.zeros(4)})))
+    assert all(spec.is_softmax for spec in with_sinks if isinstance(spec, Attention))
+
+
+@pytest.mark.torch
+@pytest.mark.deep
+def test_attention_with_a_sigmoid_is_recognised(tmp_path: Path) -> None:
+    reference, right, wrong = (tmp_path / f"{name}.py" for name in ("ref", "right", "wrong"))
+    reference.write_text(_OF_SIGMOID.format(name="Model", shift="math.log(k.shape[-2])"))
+    right.write_text(_OF_SIGMOID.format(name="ModelNew", shift="torch.log(torch.tensor(float(k.shape[-2])))"))
+    wrong.write_text(_OF_SIGMOID.format(name="ModelNew", shift="0"))
+    passed = judge(str(right), reference=str(reference), examples=4, seed=3)
+    assert passed.passed, passed
+    assert passed.definition == "Attention(normaliser='sigmoid')"
+    assert judge(str(wrong), reference=str(reference), examples=4, seed=3).status is Status.FAIL
