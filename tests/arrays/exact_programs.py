@@ -12,8 +12,7 @@ from typing import Any
 import flint
 import numpy as np
 
-from symattn import Refused, Undecided
-from symattn.arrays import kind
+from symattn import Refused, Undecided, kind
 from symattn.arrays.exact import dot
 from symattn.arrays.field.logarithm import Logarithm
 from symattn.arrays.field.quotient import Quotient

@@ -26,11 +26,10 @@ import mpmath
 import numpy as np
 import sympy
 
-from symattn import Refused, Undecided
-from symattn.arrays import kind
+from symattn import Refused, Undecided, kind
+from symattn import rounded as rounding_kind
 from symattn.arrays.ball import Ball, precision
 from symattn.arrays.enclosure import Enclosure
-from symattn.arrays.rounded import rounded as rounding_kind
 from symattn.arrays.special import Forbidden, Undefined
 
 DIGITS = 60  # of the reference

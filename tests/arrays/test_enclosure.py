@@ -7,13 +7,12 @@ import flint
 import numpy as np
 import pytest
 
-from symattn import Attention, Refused, Undecided
+from symattn import Attention, Refused, Undecided, vjp
 from symattn.arrays.ball import Ball, precision
 from symattn.arrays.enclosing import bounds, elementwise, functions, sums
 from symattn.arrays.enclosing.bounds import U
 from symattn.arrays.enclosing.work import EnclosedWork
 from symattn.arrays.enclosure import Enclosure
-from symattn.attention.derivative import vjp
 from tests.arrays.conformance import check
 from tests.arrays.kinds import outside, specimens
 from tests.arrays.operations import TABLE

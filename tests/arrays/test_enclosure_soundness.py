@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from symattn import Attention, Refused, Undecided
+from symattn import Attention, Refused, Undecided, vjp
 from symattn.arrays.ball import Ball, precision
 from symattn.arrays.enclosing import functions
 from symattn.arrays.enclosing.bounds import SMALL, TINY, UP, U, product_error, sum_error
 from symattn.arrays.enclosure import Enclosure
-from symattn.attention.derivative import vjp
 from symattn.attention.inputs import holds
 from symattn.attention.variants import VARIANTS, NamedVariant
 from symattn.derivations.variants import Support

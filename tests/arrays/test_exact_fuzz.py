@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symattn.arrays import kind
+from symattn import kind
 from symattn.arrays.ball import precision
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.field.sums import PLAIN, Unit, converted

@@ -13,8 +13,7 @@ import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symattn import Refused
-from symattn.arrays import kind
+from symattn import Refused, kind
 from symattn.arrays.exact import dot
 from symattn.arrays.field.logarithm import Logarithm
 from symattn.arrays.field.quotient import Quotient

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import InputError, Refused, Undecided
-from symattn.arrays import kind
+from symattn import InputError, Refused, Undecided, kind
 from symattn.arrays.special import FORBIDDEN, Undefined
 from tests.refusals import refuses
 

@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 import sympy
 
-from symattn import Refused, Undecided
-from symattn.arrays import KINDS, kind
+from symattn import Refused, Undecided, arrays, kind
 from symattn.arrays.ball import Ball, precision, rising
 from symattn.arrays.symbolic import ball_of, overlap_at_a_point
 from tests.refusals import refuses
 
 #: Those with a class of their own; arrays of NumPy and tensors of torch are what others lift.
-DISPATCHED = [name for name in KINDS if name not in ("float64", "float32", "float16", "torch")]
+DISPATCHED = [name for name in arrays.KINDS if name not in ("float64", "float32", "float16", "torch")]
 
 
 # -- mixed kinds ------------------------------------------------------------------------------------------------------

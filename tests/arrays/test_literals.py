@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 import sympy
 
-from symattn import Refused
-from symattn.arrays import kind
+from symattn import Refused, kind
 from symattn.arrays.ball import precision
 from symattn.arrays.notes import listening
 from symattn.arrays.planes import Size

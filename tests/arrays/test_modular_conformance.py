@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import InputError, Refused, Undecided
-from symattn.arrays import kind
+from symattn import InputError, Refused, Undecided, kind
 from symattn.arrays.modular import Modular, modular
 from symattn.arrays.residues import arithmetic, primes
 from symattn.arrays.residues.arithmetic import Modulus, ResidueExponential

@@ -8,10 +8,10 @@ import flint
 import numpy as np
 import pytest
 
-from symattn import Attention, Precision, Refused, Undecided
-from symattn.arrays import kind as kind_of
+from symattn import Attention, Precision, Refused, Undecided, rounded
+from symattn import kind as kind_of
 from symattn.arrays.formats import Format
-from symattn.arrays.rounded import Rounded, RoundedSums, rounded
+from symattn.arrays.rounded import Rounded, RoundedSums
 from symattn.arrays.rounding import bounds, elementwise
 from symattn.attention import norms
 from symattn.attention.norms import layer_norm

@@ -6,8 +6,7 @@ import flint
 import numpy as np
 import pytest
 
-from symattn import Refused, Undecided
-from symattn.arrays.rounded import rounded
+from symattn import Refused, Undecided, rounded
 from symattn.arrays.rounding import bounds
 from symattn.arrays.rounding.array import SPECIAL, MovedByRounding
 from symattn.arrays.rounding.in_enclosures import InEnclosures

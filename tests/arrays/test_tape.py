@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Refused, Undecided
-from symattn.arrays import FLOATING, kind, vjp_rules
+from symattn import Refused, Undecided, kind
+from symattn.arrays import FLOATING, vjp_rules
 from symattn.arrays.ball import precision
 from symattn.arrays.dual import dual
 from symattn.arrays.exact import Exact

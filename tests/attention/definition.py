@@ -9,12 +9,10 @@ from typing import Any
 import mpmath
 import numpy as np
 
-from symattn import Attention
-from symattn.arrays import kind
+from symattn import Attention, kind, rounded
 from symattn.arrays.ball import precision
 from symattn.arrays.modular import modular
 from symattn.arrays.residues import primes
-from symattn.arrays.rounded import rounded
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention.projections import project
 from symattn.proof.prover import prove

@@ -5,7 +5,7 @@ from typing import Any
 import mpmath
 import numpy as np
 
-from symattn.arrays import kind
+from symattn import kind
 
 BASE, LENGTH = 500000, 8192
 BITS = 256

@@ -9,12 +9,9 @@ import mpmath
 import numpy as np
 import pytest
 
-from symattn import Attention, Block, InputError, Refused
-from symattn.arrays import kind
+from symattn import Attention, Block, InputError, Refused, evaluate, kind, rounded
 from symattn.arrays.ball import precision
 from symattn.arrays.indexed import Indexed
-from symattn.arrays.rounded import rounded
-from symattn.attention.layers.evaluation import evaluate
 from symattn.attention.layers.steps import silu
 from symattn.document.model import Heading, Steps, Table
 from tests.arrays.evaluating import compare

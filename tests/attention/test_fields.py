@@ -24,8 +24,8 @@ from symattn import (
     Transformer,
     TransformerXL,
     YarnScaling,
+    kind,
 )
-from symattn.arrays import kind
 from symattn.attention.fields import field_types, members, words
 from symattn.attention.letters_of_attention import SYMBOLS
 from symattn.attention.spec import check_fields

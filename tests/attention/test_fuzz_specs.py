@@ -15,8 +15,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, Refused, Rotary, Undecided
-from symattn.arrays import kind
+from symattn import Attention, InputError, Refused, Rotary, Undecided, kind
 from symattn.arrays.ball import Ball, precision
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention import latent

@@ -6,15 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, Refused, Rotary, Undecided
-from symattn.arrays import kind
+from symattn import Attention, InputError, Refused, Rotary, Undecided, jvp, kind, vjp
 from symattn.arrays.ball import precision
 from symattn.arrays.exact import Exact
 from symattn.arrays.indexed import Indexed
 from symattn.arrays.modular import modular
 from symattn.arrays.residues import primes
 from symattn.arrays.special import Forbidden
-from symattn.attention.derivative import jvp, vjp
 from symattn.attention.gradients import backward as backward_pass
 from symattn.attention.gradients.scores import sparsemax_gradient
 from symattn.attention.layers.steps import relu

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, Latent
-from symattn.arrays import kind
+from symattn import Attention, InputError, Latent, kind
 from symattn.attention.projections import grouped_attention, repeat_heads, tile_heads
 from tests.refusals import refuses
 

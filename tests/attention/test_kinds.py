@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 import sympy
 
-from symattn import Alibi, Refused, Undecided
-from symattn.arrays import FLOATING, kind
+from symattn import Alibi, Refused, Undecided, arrays, kind
 from symattn.arrays.ball import precision
 from symattn.arrays.modular import modular
 from symattn.arrays.special import Forbidden
@@ -184,7 +183,9 @@ FUNCTIONS = {
 
 
 # -- in floats ---------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("dtype", "name"), [(d, n) for d in FLOATING for n in (EVERY if d in FLOATS else NAMES)])
+@pytest.mark.parametrize(
+    ("dtype", "name"), [(d, n) for d in arrays.FLOATING for n in (EVERY if d in FLOATS else NAMES)]
+)
 def test_floats_are_within_the_rounding_errors_of_their_operations(dtype: str, name: str) -> None:
     """|got − exact| ≤ the bound that follows from the operations, each rounded in the format; see ``tests.bounded``."""
     definition, target = EVERY[name], kind(dtype)

@@ -9,11 +9,9 @@ import mpmath
 import numpy as np
 import pytest
 
-from symattn import InputError, Refused
-from symattn.arrays import kind
+from symattn import InputError, Refused, kind, rounded
 from symattn.arrays.ball import precision
 from symattn.arrays.indexed import Indexed
-from symattn.arrays.rounded import rounded
 from symattn.attention.layers import steps
 from symattn.attention.norms import layer_norm, rms_norm
 from tests.attention.by_loops import normed

@@ -7,8 +7,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from symattn import Undecided
-from symattn.arrays import kind
+from symattn import Undecided, kind
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import linear
 from symattn.attention.layers.steps import identity

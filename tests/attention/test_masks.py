@@ -8,8 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError
-from symattn.arrays import kind
+from symattn import Attention, InputError, kind
 from symattn.attention.softmax import normalise, row_max, softmax
 from tests.attention.definition import Definition, looped
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Refused
-from symattn.arrays import kind
+from symattn import Attention, Refused, kind
 from symattn.arrays.indexed import Indexed
 from symattn.attention import masks
 from symattn.attention.scores import dot_scores

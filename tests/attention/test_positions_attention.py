@@ -27,8 +27,8 @@ from symattn import (
     TransformerXL,
     Undecided,
     YarnScaling,
+    kind,
 )
-from symattn.arrays import kind
 from symattn.arrays.ball import precision
 from symattn.arrays.index.axes import length
 from symattn.arrays.indexed import Indexed

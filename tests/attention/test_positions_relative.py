@@ -7,8 +7,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from symattn import Buckets, Refused
-from symattn.arrays import kind
+from symattn import Buckets, Refused, kind
 from symattn.arrays.indexed import Indexed
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.masks import causal

@@ -20,8 +20,8 @@ from symattn import (
     Refused,
     Rotary,
     YarnScaling,
+    kind,
 )
-from symattn.arrays import kind
 from symattn.arrays.ball import precision
 from symattn.arrays.dual import dual
 from symattn.arrays.enclosing import functions

@@ -10,8 +10,7 @@ import array_api_strict
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError
-from symattn.arrays import kind
+from symattn import Attention, InputError, kind
 from symattn.attention.letters_of_attention import SYMBOLS
 from symattn.document.model import Steps, Table
 from symattn.document.notation import Relation

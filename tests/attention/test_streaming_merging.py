@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import sympy
 
-from symattn import Attention
-from symattn.arrays import kind
+from symattn import Attention, by_tiles, kind
 from symattn.arrays.ball import Ball, precision
 from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.modular import modular
@@ -19,7 +18,7 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention import linear, masks
 from symattn.attention.masks import causal, forbid
 from symattn.attention.softmax import log_sum_exp, powers, softmax
-from symattn.attention.streaming.by_tiles import by_tiles, row_states, score_and_value_gradients
+from symattn.attention.streaming.by_tiles import row_states, score_and_value_gradients
 from symattn.attention.streaming.cache import Growing, Paged, Sliding, Static, append, attend, beside, held, prefill
 from symattn.attention.streaming.states import (
     PartialOutput,

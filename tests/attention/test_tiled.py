@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Alibi, Attention, InputError, Shaw
+from symattn import Alibi, Attention, InputError, Shaw, by_tiles
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks
 from symattn.attention.softmax import log_sum_exp
-from symattn.attention.streaming.by_tiles import by_tiles, cut, row_states, tile_weights
+from symattn.attention.streaming.by_tiles import cut, row_states, tile_weights
 from symattn.attention.streaming.states import finish, lse
 from tests.attention.definition import EXACT, drawn, exactly, legal, proved
 

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, Rotary
+from symattn import Attention, InputError, Rotary, vjp
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.derivative import vjp
 from symattn.attention.gradients.attention import softmax_vjp
 from symattn.attention.softmax import softmax
 from symattn.attention.streaming.by_tiles import (

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 import symattn
-from symattn import Attention, InputError
-from symattn.arrays import kind
+from symattn import Attention, InputError, kind
 from symattn.attention import scores, softmax
 from symattn.attention.variants import VARIANTS
 from symattn.derivations.variants import Support

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Block, Transformer
-from symattn.arrays.rounded import rounded
+from symattn import Attention, Block, Transformer, rounded
 from symattn.attention.norms import layer_norm
 
 pytestmark = pytest.mark.torch

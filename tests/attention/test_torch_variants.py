@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn.arrays.rounded import rounded
-from symattn.attention.derivative import vjp
+from symattn import rounded, vjp
 from symattn.attention.variants import AGREES, VARIANTS
 from symattn.derivations.variants import Support
 from tests.attention.definition import parts

@@ -10,12 +10,22 @@ import mpmath
 import numpy as np
 import pytest
 
-from symattn import Attention, Block, Grade, InputError, Refused, Rotary, Transformer, Undecided
-from symattn.arrays import kind
+from symattn import (
+    Attention,
+    Block,
+    Grade,
+    InputError,
+    Refused,
+    Rotary,
+    Transformer,
+    Undecided,
+    evaluate,
+    kind,
+    rounded,
+)
 from symattn.arrays.ball import precision
-from symattn.arrays.rounded import rounded
 from symattn.attention.layers import evaluation
-from symattn.attention.layers.evaluation import evaluate, lifted
+from symattn.attention.layers.evaluation import lifted
 from symattn.attention.layers.transformer import sinusoids
 from symattn.document.model import Heading, Items, Paragraph, Steps, Table
 from tests.attention import transformer_loops as loops

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, Latent, Refused, Rotary
+from symattn import Attention, InputError, Latent, Refused, Rotary, like
 from symattn.attention.inputs import holds
-from symattn.attention.presets import PRESETS, like
+from symattn.attention.presets import PRESETS
 from symattn.attention.variants import OF_MODELS, VARIANTS, NamedVariant
 from symattn.derivations.variants import KINDS, Support, shapes_in_letters, support
 from symattn.document.codec import changed_fields

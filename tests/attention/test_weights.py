@@ -9,8 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from symattn import Refused, Undecided
-from symattn.arrays import kind
+from symattn import Refused, Undecided, kind
 from symattn.arrays.ball import Ball, precision
 from symattn.attention.masks import forbid
 from symattn.attention.scores import cosine_scores, dot_scores

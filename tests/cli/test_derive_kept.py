@@ -10,8 +10,7 @@ from typing import Any
 import click
 import pytest
 
-from symattn import Document, derivations
-from symattn.derivations import cached, derive, names
+from symattn import Document, derivations, derive
 from symattn.document import stored_results
 from symattn_cli.derive import command
 from tests.cli.conftest import Run
@@ -44,16 +43,16 @@ def test_a_derivation_is_told_once(run: Run, folder: Path, told: list[str]) -> N
 @pytest.mark.deep
 def test_other_parameters_are_told_anew(folder: Path, told: list[str]) -> None:
     wanted: list[dict[str, Any]] = [{}, {"causal": True}, {"block": 2}, {"softcap": "2"}, {"softcap": 2}]
-    documents = [cached("attention", **p) for p in wanted]
+    documents = [derivations.cached("attention", **p) for p in wanted]
     assert len(told) == len(wanted)
-    assert [cached("attention", **p) for p in wanted] == documents
+    assert [derivations.cached("attention", **p) for p in wanted] == documents
     assert len(told) == len(wanted)
 
 
 def test_another_source_is_told_anew(folder: Path, told: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    cached("shift")
+    derivations.cached("shift")
     monkeypatch.setattr(stored_results, "ground", lambda *rooms: "another source")
-    cached("shift")
+    derivations.cached("shift")
     assert told == ["shift", "shift"]
 
 
@@ -63,7 +62,7 @@ def test_nothing_is_kept_of_a_copy_that_is_not_installed(
     monkeypatch.setattr(stored_results, "version", lambda name: version(f"{name}-of-nobody"))
     stored_results.ground.cache_clear()
     try:
-        assert cached("shift") == cached("shift")
+        assert derivations.cached("shift") == derivations.cached("shift")
     finally:
         stored_results.ground.cache_clear()
     assert told == ["shift", "shift"]
@@ -72,7 +71,7 @@ def test_nothing_is_kept_of_a_copy_that_is_not_installed(
 
 @pytest.mark.deep
 def test_files_that_cannot_be_trusted_are_as_good_as_none(folder: Path, told: list[str]) -> None:
-    document = cached("shift")
+    document = derivations.cached("shift")
     (file,) = folder.iterdir()
     text = file.read_text(encoding="utf-8")
     altered = text.replace("all sizes", "no sizes")
@@ -81,26 +80,26 @@ def test_files_that_cannot_be_trusted_are_as_good_as_none(folder: Path, told: li
     for broken in ("", "{", altered, text[:-1], text + " ", rewritten, "[" * 99999, " " * 5_000_000):
         file.write_text(broken, encoding="utf-8")
         told.clear()
-        assert cached("shift") == document
+        assert derivations.cached("shift") == document
         assert told == ["shift"]
     told.clear()
-    assert cached("shift") == document
+    assert derivations.cached("shift") == document
     assert not told
     file.unlink()
     file.mkdir()
-    assert cached("shift") == document
+    assert derivations.cached("shift") == document
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="files have other owners there")
 def test_a_file_that_others_may_write_is_as_good_as_none(folder: Path, told: list[str]) -> None:
-    cached("shift")
+    derivations.cached("shift")
     (file,) = folder.iterdir()
     file.chmod(0o666)
-    cached("shift")
+    derivations.cached("shift")
     assert told == ["shift", "shift"]
     file.unlink()
     os.mkfifo(file)
-    cached("shift")
+    derivations.cached("shift")
     assert len(told) == 3
 
 
@@ -121,7 +120,7 @@ def test_what_is_kept_is_told_without_the_prover(folder: Path) -> None:
 
 
 SOME = ("shift", "attention")
-OTHERS = sorted({*names()} - {"variants", *SOME})
+OTHERS = sorted({*derivations.names()} - {"variants", *SOME})
 
 
 @pytest.mark.parametrize("name", [*SOME, *(pytest.param(name, marks=pytest.mark.deep) for name in OTHERS)])

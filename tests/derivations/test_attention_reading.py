@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from symattn import Alibi, Attention, Buckets, Evidence, Grade, InputError, Latent, Rotary, Shaw
+from symattn import Alibi, Attention, Buckets, Evidence, Grade, InputError, Latent, Rotary, Shaw, derive
 from symattn.attention import spec as specification
 from symattn.attention.flow import Step as Part
 from symattn.attention.letters_of_attention import ARRAYS, SYMBOLS
 from symattn.attention.variants import SIZES, VARIANTS
-from symattn.derivations import derive
 from symattn.derivations.attention.inputs import DerivationRequest, read_request
 from symattn.derivations.attention.reading import Read, defines, run, runs
 from symattn.derivations.attention.words import SEES

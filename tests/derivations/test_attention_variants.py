@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Document, Grade, LinearScaling, LongRopeScaling, Rotary, Undecided, YarnScaling
+from symattn import Document, Grade, LinearScaling, LongRopeScaling, Rotary, Undecided, YarnScaling, derivations, derive
 from symattn.arrays.symbolic import Symbolic
 from symattn.attention import spec as specification
 from symattn.attention.variants import VARIANTS
-from symattn.derivations import derive, names
 from symattn.derivations.attention import attention_document as attention
 from symattn.derivations.attention import expressions as attention_expressions
 from symattn.derivations.attention.inputs import read_request, stem
@@ -200,7 +199,7 @@ def test_bad_requests_are_one_line(parameters: dict[str, Any], words: str) -> No
 def test_every_field_is_a_parameter() -> None:
     from symattn.attention.fields import field_types
 
-    assert set(field_types(type(VARIANTS["dot"].spec))) < set(names()["attention"].parameters)
+    assert set(field_types(type(VARIANTS["dot"].spec))) < set(derivations.names()["attention"].parameters)
 
 
 def test_letters_of_arrays_are_told_apart() -> None:

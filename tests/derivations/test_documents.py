@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Document, Grade
-from symattn.derivations import derive, names
+from symattn import Document, Grade, derivations, derive
 from symattn.derivations.exactly import value
 from symattn.derivations.scaling_numpy import cube, estimate, moments
 from symattn.document import notation as nt
@@ -81,7 +80,7 @@ def made(asked: tuple[str, dict[str, Any]]) -> Document:
 
 
 def test_every_name_is_asked_for() -> None:
-    assert {name for name, _ in ASKED} | set(BY_PAGES) == set(names())
+    assert {name for name, _ in ASKED} | set(BY_PAGES) == set(derivations.names())
 
 
 @pytest.mark.deep

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from symattn import Document, InputError, derive
-from symattn.derivations import chosen, names
+from symattn import Document, InputError, derivations, derive
 from symattn.document.model import Result, Steps
 from symattn_cli.main import main
 
@@ -53,7 +52,7 @@ def test_many_results_are_answered_in_short_and_json_holds_all(name: str) -> Non
 
 @pytest.mark.deep
 def test_a_derivation_of_one_or_two_results_is_printed_whole() -> None:
-    for name in names():
+    for name in derivations.names():
         if name not in LONG and name not in BY_PAGES:
             document = derive(name)
             assert sum(isinstance(block, Result) for block in document.blocks) <= 2
@@ -73,11 +72,11 @@ def test_steps_and_parts_keep_their_numbers(scaling: Document) -> None:
     assert set(answer) == {*range(1, 15), 17}
     for number in (7, 12):
         assert answer[number].split()[0] == whole[number].split()[0]
-    part = chosen(scaling, part="jacobian").text()
+    part = derivations.chosen(scaling, part="jacobian").text()
     assert set(numbered_lines(part)) == set(range(26, 37))
     assert "\n6  The softmax Jacobian\n" in part
     assert "Steps 26–29, 31–36 are proved" in part
-    step = chosen(scaling, step=28)
+    step = derivations.chosen(scaling, step=28)
     (one,) = (block for block in step.blocks if isinstance(block, Steps))
     assert one.numbers == (28,)
     assert "Let p = softmax(s)" in step.text()
@@ -97,7 +96,7 @@ def test_steps_and_parts_keep_their_numbers(scaling: Document) -> None:
 )
 def test_what_a_derivation_does_not_have_is_refused(scaling: Document, wanted: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        chosen(scaling, **wanted)
+        derivations.chosen(scaling, **wanted)
 
 
 @pytest.mark.deep

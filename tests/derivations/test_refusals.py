@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Grade, Undecided, theorems
+from symattn import Attention, Grade, Undecided, derive, theorems
 from symattn.attention.positions.angles import rotate_interleaved
 from symattn.attention.softmax import softmax
 from symattn.derivations import (
     delta_rule,
     derivation_texts,
-    derive,
     erasing,
     implemented,
     jacobian,
@@ -38,7 +37,6 @@ from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.section import Section
 from symattn.proof.rules import Fold
-from symattn.theorems import theorem_of
 from symattn.theorems.as_printed import AsPrinted
 from tests.letters import MU, SIGMA, letters_of, mean, q, s, var
 
@@ -109,7 +107,7 @@ def without_the_divisor(_: Callable[..., Any]) -> Callable[..., Any]:
 
 @pytest.mark.deep
 def test_a_theorem_that_is_not_proved_is_not_cited() -> None:
-    shift = theorem_of("softmax", "softmax-shift")
+    shift = theorems.theorem_of("softmax", "softmax-shift")
     assert isinstance(shift.method, AsPrinted)
     identity = shift.method.identity
     assert cite(shift).evidence.where == "all sizes (softmax-shift)"
@@ -201,11 +199,11 @@ def test_a_theorem_that_fails_is_not_told(
     derivation: str, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With its false variant in the place of the statement, and with a false variant that cannot be refuted."""
-    theorem = theorem_of(topic, name)
+    theorem = theorems.theorem_of(topic, name)
     for method in (_swapped(theorem.method), _blind(theorem.method)):
         other = replace(theorem, method=method)
         cited = {(topic, name): other}
-        monkeypatch.setattr(theorems, "theorem_of", lambda *of, cited=cited: cited.get(of) or theorem_of(*of))
+        monkeypatch.setattr(theorems, "theorem_of", lambda *of, cited=cited: cited.get(of) or theorems.theorem_of(*of))
         with pytest.raises(FalseStep):
             derive(derivation)
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn.arrays import kind
+from symattn import kind
 from tests.faults.collection import kinds, trial
 from tests.faults.collection.entries import At, Entry, Wrong
 from tests.faults.collection.every import chosen

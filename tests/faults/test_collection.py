@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from symattn import Report
-from symattn.programs.verify import verify
+from symattn import Report, verify
 from tests.faults.collection.entries import STEPS, Entry, Family, Wrong
 from tests.faults.collection.every import chosen, right_ones, wrong_ones
 from tests.faults.collection.trial import ratio

@@ -82,8 +82,8 @@ def _helps() -> Iterable[str]:
 
 @cache
 def _programs() -> dict[str, Callable[[], Any]]:
+    from symattn import verify
     from symattn.attention.variants import VARIANTS
-    from symattn.programs.verify import verify
     from tests.faults.collection.every import chosen
     from tests.verification.mutants import mutant, right
 

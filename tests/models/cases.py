@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn import Alibi, Attention, Buckets, Disentangled, LinearScaling, Rotary, TransformerXL, YarnScaling
-from symattn.attention.presets import like
+from symattn import Alibi, Attention, Buckets, Disentangled, LinearScaling, Rotary, TransformerXL, YarnScaling, like
 from tests.models.configurations.modules import GROUPED, MHA, TINY, Module
 from tests.models.seen import Seen, built, look, numbers, run
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from symattn import Attention
-from symattn.arrays.rounded import Rounded, rounded
+from symattn import Attention, rounded
+from symattn.arrays.rounded import Rounded
 from symattn.arrays.rounding.array import sharply
 from symattn.arrays.rounding.bounds import growth, holds, rounding, up
 from symattn.attention.inputs import check_inputs

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Rotary
-from symattn.arrays.rounded import rounded
+from symattn import Attention, Rotary, rounded
 from symattn.attention.presets import PRESETS
 from symattn.attention.variants import AGREES, VARIANTS
 from tests.models.cases import CASES

@@ -11,9 +11,8 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from symattn import Attention, Block, InputError, LayerNorm, Precision
+from symattn import Attention, Block, InputError, LayerNorm, Precision, verify
 from symattn.programs import definitions
-from symattn.programs.verify import verify
 from symattn_cli.main import main
 from tests.programs.test_modules import requested
 

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Domain, Evidence, Grade, Refused
-from symattn.arrays import kind
+from symattn import Attention, Domain, Evidence, Grade, Refused, kind
 from symattn.arrays.modular import modular
 from symattn.bounds.called_target import Convention
 from symattn.bounds.inputs import Sizes

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from symattn import SymattnError
+from symattn import SymattnError, theorems
 from symattn.proof.certificate import certificates, written
 from symattn.proof.coq.coq_judges import judged
 from symattn.proof.coq.writing import Lemma, lemma
 from symattn.proof.prover import equations
 from symattn.proof.statement import Letters, pairs
 from symattn.proof.theorem import Identity
-from symattn.theorems import catalogue
 from symattn.theorems.as_printed import AsPrinted
 from tests.proof.coq_values import World, parsed
 
@@ -37,7 +36,7 @@ class Mutant:
 def mutants(names: Sequence[str], many: int, random: Random) -> Iterator[Mutant]:
     """So many mutants of each theorem's equations."""
     for name in names:
-        decision = catalogue()[name].method.decide()
+        decision = theorems.catalogue()[name].method.decide()
         records = json.loads(json.dumps(certificates(decision.proofs)))
         every = [(c, e) for c in records for e in c["equations"] if len(str(e["left"]) + str(e["right"])) < LONGEST]
         for n in range(many if every else 0):
@@ -56,7 +55,7 @@ def mutants(names: Sequence[str], many: int, random: Random) -> Iterator[Mutant]
 def false_variants(names: Sequence[str]) -> Iterator[tuple[str, list[Lemma]]]:
     """The equations of every false variant of theorems that are identities, with a name each."""
     for name in names:
-        method = catalogue()[name].method
+        method = theorems.catalogue()[name].method
         method = method.identity if isinstance(method, AsPrinted) else method
         if not isinstance(method, Identity):
             continue
@@ -158,7 +157,7 @@ def campaign(names: Sequence[str], many: int, seed: int = 0, jobs: int = 1) -> t
 
 
 if __name__ == "__main__":
-    identities = [n for n, t in catalogue().items() if isinstance(t.method, (Identity, AsPrinted))]
+    identities = [n for n, t in theorems.catalogue().items() if isinstance(t.method, (Identity, AsPrinted))]
     tried, true, false = campaign(identities, -(-int(sys.argv[1]) // len(identities)), jobs=2)
     print(
         f"{tried} mutants: {tried - len(true) - len(false)} refused, {len(true)} accepted and true, {len(false)} false"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from flint import arb
 
-from symattn import SymattnError
+from symattn import SymattnError, theorems
 from symattn.arrays.ball import Ball
 from symattn.arrays.index.array import index_variables
 from symattn.arrays.index.positions import PLACE
@@ -28,7 +28,6 @@ from symattn.proof.coq.writing import Lemma
 from symattn.proof.joint_statements import Together
 from symattn.proof.statement import Declared, Letters, Numbers, pairs
 from symattn.proof.theorem import Identity
-from symattn.theorems import catalogue
 from symattn.theorems.as_printed import AsPrinted, Following
 from tests.proof.coq_values import FUNCTIONS, World, parsed
 from tests.proof.test_coq import records
@@ -159,17 +158,17 @@ def holds(part: Identity, seed: int) -> bool | None:
 
 
 # To compile every printed statement takes seconds, which are not spent before a test runs.
-NAMES = sorted(name for name, t in catalogue().items() if any(read_as_identities(t.method)))
+NAMES = sorted(name for name, t in theorems.catalogue().items() if any(read_as_identities(t.method)))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_terms_are_what_the_array_code_computes(name: str) -> None:
-    found = [holds(part, seed) for part in identities(catalogue()[name].method) for seed in (1, 2)]
+    found = [holds(part, seed) for part in identities(theorems.catalogue()[name].method) for seed in (1, 2)]
     assert False not in found
 
 
 def seen(name: str) -> list[bool | None]:
-    return [holds(part, seed) for part in identities(catalogue()[name].method) for seed in (1, 2, 3)]
+    return [holds(part, seed) for part in identities(theorems.catalogue()[name].method) for seed in (1, 2, 3)]
 
 
 @pytest.mark.deep
@@ -285,7 +284,7 @@ BOUND = re.compile(r"[a-z]|i\d+|(state|first|second)_\d+|outcomes")  # indices, 
 
 @cache
 def asked(name: str) -> tuple[Lemma, ...]:
-    decision = catalogue()[name].method.decide()
+    decision = theorems.catalogue()[name].method.decide()
     return tuple(x for x in lemmas(name, [dict(c) for c in certificates(decision.proofs, decision.premises)]) if x.text)
 
 

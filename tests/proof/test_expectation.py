@@ -10,7 +10,7 @@ import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symattn import Refused, Undecided
+from symattn import Refused, Undecided, theorems
 from symattn.derivations.attention.expressions import Ring, all_equal
 from symattn.proof.certificate import certificates
 from symattn.proof.checker import check
@@ -18,7 +18,6 @@ from symattn.proof.coq.inferences import lemmas
 from symattn.proof.expectation import NORMAL, EntryLaw, law_with
 from symattn.proof.statement import Declared, Letters, pairs
 from symattn.proof.theorem import Identity, decide
-from symattn.theorems import catalogue
 from symattn.theorems.scaling import THREE_VALUES, UNIT
 from tests.proof.identities import averaged
 from tests.refusals import refuses
@@ -274,7 +273,7 @@ def test_false_means_are_refused(name: str) -> None:
 
 
 def test_moments_are_in_certificates_as_they_are_written() -> None:
-    (record,) = certificates(decide(catalogue()["score-variance"]).decision.proofs)
+    (record,) = certificates(decide(theorems.catalogue()["score-variance"]).decision.proofs)
     (e,) = record["equations"]
     assert [x[1] for x in e["left"][1:2]] == ["mean"]
     assert accepted(dict(record))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from symattn import Grade
+from symattn import Grade, theorem
 from symattn.arrays.exact import Exact
 from symattn.attention.softmax import softmax
 from symattn.document.text import plain_text
@@ -14,7 +14,7 @@ from symattn.proof.inequality import Certificate
 from symattn.proof.joint_statements import Fails, Together, above_zero, bound, identity
 from symattn.proof.refuting import spread_sizes
 from symattn.proof.statement import Declared
-from symattn.proof.theorem import Identity, decide, theorem
+from symattn.proof.theorem import Identity, decide
 from symattn.theorems.findings import finding
 from tests.proof.identities import averaged
 

@@ -13,14 +13,12 @@ from typing import Any
 import numpy as np
 
 import symattn
-from symattn import Document
+from symattn import Document, drawing, theorems
 from symattn.arrays.indexed import Indexed
 from symattn.attention.variants import VARIANTS
 from symattn.derivations import examples
 from symattn.derivations import names as derivations
 from symattn.document.printable import Printable, Shown
-from symattn.drawing import names as pictures
-from symattn.theorems import catalogue
 from symattn.theorems.documents import Decided, book
 from symattn.theorems.runner import run
 from tests.docs.pages import ROOT
@@ -34,7 +32,7 @@ _CLAIMS: tuple[tuple[str, ...], ...] = (
 @cache
 def decided() -> list[Decided]:
     """Every theorem with its finding and the equations of its proof."""
-    return run(list(catalogue().values()), catalogue, jobs=2, explain=True)
+    return run(list(theorems.catalogue().values()), theorems.catalogue, jobs=2, explain=True)
 
 
 @cache
@@ -65,7 +63,7 @@ def judged() -> Iterator[tuple[str, Document]]:
         "array of balls": symattn.kind("ball").lift([["1/3"] * 3] * 3),
         "array for all sizes": symattn.Attention()(*[Indexed.letters(name, "n", "d") for name in "qkv"]),
         "trace": symattn.Attention(causal=True).trace(x=x),
-        "theorem": catalogue()["softmax-shift"],
+        "theorem": theorems.catalogue()["softmax-shift"],
         "right code": symattn.verify(right, examples=5),
         "wrong code": symattn.verify(wrong, examples=5),
         "two functions": symattn.compare(right, wrong, examples=5),
@@ -155,7 +153,7 @@ AROUND = (
 
 def of_each_kind(folder: Path) -> dict[str, str]:
     """The pages by name; the site is built in the folder."""
-    drawn = "".join(symattn.draw(name).svg(fragment=True) for name in pictures())
+    drawn = "".join(symattn.draw(name).svg(fragment=True) for name in drawing.names())
     site = (ROOT / "docs" / "_static" / "site.css").read_text(encoding="utf-8")
     return {
         "walk": symattn.walk("eight-step").html(),

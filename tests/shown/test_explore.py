@@ -15,11 +15,10 @@ import numpy as np
 import pytest
 
 import symattn
-from symattn import Attention, Document, Grade
+from symattn import Attention, Document, Grade, drawing
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.special import Forbidden
 from symattn.derivations.walks.run import exact as exact_arrays
-from symattn.drawing import names as pictures
 from tests.document.render.test_latex_compiles import together
 from tests.shown import node
 from tests.shown.documents import AROUND, Formula, decided, volume
@@ -279,7 +278,7 @@ def test_every_page_is_valid(documents: list[tuple[str, Document]], tmp_path: Pa
     assert {document.kind for _, document in documents} >= KINDS
     pages |= {name: symattn.explore(name).html() for name in ("eight-step", "scaling")}
     pages["fragments"] = AROUND.format("".join(d.html(fragment=True) for n, d in documents if n.startswith("derive r")))
-    drawn = "".join(symattn.draw(name).svg(fragment=True) for name in pictures())
+    drawn = "".join(symattn.draw(name).svg(fragment=True) for name in drawing.names())
     pages["pictures"] = AROUND.format(drawn)
     assert complaints(written(pages, tmp_path)) == []
 

@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, Verdict
+from symattn import Attention, InputError, Verdict, verify
 from symattn.programs import closeness
 from symattn.programs.question import Question
-from symattn.programs.verify import verify
 from symattn.testing import AttentionFault, assert_attention, assert_close_to_exact
 
 pytestmark = pytest.mark.torch

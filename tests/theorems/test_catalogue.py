@@ -10,7 +10,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from symattn import Grade
+from symattn import Grade, theorems
 from symattn.arrays.exact import Exact
 from symattn.attention import linear, masks
 from symattn.attention import softmax as softmaxes
@@ -24,7 +24,6 @@ from symattn.proof.checker import check
 from symattn.proof.joint_statements import Together
 from symattn.proof.statement import Declared, Numbers
 from symattn.proof.theorem import Method, Theorem, decide
-from symattn.theorems import TOPICS, catalogue, of_topic
 from symattn.theorems.as_printed import AsPrinted, Following
 from symattn.theorems.runner import certificates
 from tests.golden.freeze import stored
@@ -66,7 +65,7 @@ LONG = ("backward-norms", "backward-shared-heads", "backward-causal")
 
 
 def test_every_theorem_is_listed():
-    assert list(catalogue()) == list(stored("theorems"))
+    assert list(theorems.catalogue()) == list(stored("theorems"))
 
 
 def test_the_page_on_trust_counts_those_without_code():
@@ -75,19 +74,19 @@ def test_the_page_on_trust_counts_those_without_code():
             return by_print(method.printed) and by_print(method.steps)
         return isinstance(method, AsPrinted) or (isinstance(method, Together) and all(map(by_print, method.parts)))
 
-    printed = [t for t in catalogue().values() if by_print(t.method)]
+    printed = [t for t in theorems.catalogue().values() if by_print(t.method)]
     page = (Path(__file__).parents[2] / "docs/trust.md").read_text(encoding="utf-8")
-    assert f"Of the {len(catalogue())} theorems {len(printed)} have no code beside their print" in page
-    assert {name for names in GRADES.values() for name in names} < set(catalogue())
+    assert f"Of the {len(theorems.catalogue())} theorems {len(printed)} have no code beside their print" in page
+    assert {name for names in GRADES.values() for name in names} < set(theorems.catalogue())
 
 
-@pytest.mark.parametrize("topic", TOPICS)
+@pytest.mark.parametrize("topic", theorems.TOPICS)
 def test_a_topic_holds_its_theorems(topic: str):
-    assert {t.topic for t in of_topic(topic)} == {topic}
+    assert {t.topic for t in theorems.of_topic(topic)} == {topic}
 
 
 @pytest.mark.parametrize(
-    "theorem", one_in(6, [t for t in catalogue().values() if t.name not in LONG]), ids=lambda t: t.name
+    "theorem", one_in(6, [t for t in theorems.catalogue().values() if t.name not in LONG]), ids=lambda t: t.name
 )
 def test_theorem(theorem: Theorem):
     holds(theorem)
@@ -96,7 +95,7 @@ def test_theorem(theorem: Theorem):
 @pytest.mark.deep
 @pytest.mark.parametrize("name", LONG)
 def test_a_theorem_that_takes_long(name: str):
-    holds(catalogue()[name])
+    holds(theorems.catalogue()[name])
 
 
 def holds(theorem: Theorem) -> None:
@@ -136,7 +135,7 @@ def test_a_mistake_in_a_definition_is_noticed(
     assert right in source
     exec(source.replace(right, wrong), function.__globals__, changed)
     monkeypatch.setattr(function, "__code__", changed[function.__name__].__code__)
-    method = catalogue()[name].method
+    method = theorems.catalogue()[name].method
     parts = {"parts": tuple(map(replace, method.parts))} if isinstance(method, Together) else {}
     assert replace(method, **parts).decide().evidence.grade in (Grade.REFUTED, Grade.UNDECIDED)
 
@@ -151,9 +150,9 @@ SAME = {
 
 @pytest.mark.long
 @pytest.mark.deep
-@pytest.mark.parametrize("topic", TOPICS)
+@pytest.mark.parametrize("topic", theorems.TOPICS)
 def test_the_checker_accepts_what_was_proved_as_it_is_written(topic: str):
-    for theorem in of_topic(topic):
+    for theorem in theorems.of_topic(topic):
         made = certificates(decide(theorem))
         for certificate in made:
             verdict = check(certificate, Random(0))
@@ -230,11 +229,11 @@ def test_layer_norm_of_an_affine_image_as_a_whole(x: list[int]):
 
 
 def test_no_step_of_a_proof_is_a_hypothesis():
-    for theorem in catalogue().values():
+    for theorem in theorems.catalogue().values():
         assert not [h for h in map(plain_text, theorem.hypotheses) if "shown" in h.lower()], theorem.name
 
 
 def test_every_theorem_says_why_and_has_a_source():
-    for theorem in catalogue().values():
+    for theorem in theorems.catalogue().values():
         said = map(plain_text, (theorem.says, theorem.why, theorem.false_says))
         assert all([*said, theorem.source]), theorem.name

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from symattn import Evidence, Grade
+from symattn import Evidence, Grade, prove, proving
 from symattn.document import stored_results
 from symattn.document.notation import Words, equals, name
-from symattn.proving import gathered, prove
 from symattn.theorems import kept as findings
 from symattn.theorems import runner
 from symattn.theorems.findings import TheoremFinding
@@ -40,7 +39,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def digest(text: str, file: str = "mine.py") -> str | None:
     Path(file).write_text(text)
-    return findings.digest(next(iter(gathered((file,)).values()))[0])
+    return findings.digest(next(iter(proving.gathered((file,)).values()))[0])
 
 
 @pytest.fixture(autouse=True)

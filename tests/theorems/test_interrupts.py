@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from symattn.theorems import catalogue, runner
+from symattn import theorems
+from symattn.theorems import runner
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no masks of signals")
 
@@ -29,7 +30,7 @@ def test_processes_begin_deaf_to_interrupts(monkeypatch: pytest.MonkeyPatch) -> 
             return done
 
     monkeypatch.setattr(runner, "_open_worker_pool", lambda jobs: nullcontext(Pool()))
-    list(runner._decide_in_processes(list(catalogue().values())[:2], catalogue, 2, False))
+    list(runner._decide_in_processes(list(theorems.catalogue().values())[:2], theorems.catalogue, 2, False))
     assert (heard, blocked()) == ([True, True], False)
 
 

@@ -15,7 +15,7 @@ import flint
 import numpy as np
 import pytest
 
-from symattn import Grade
+from symattn import Grade, theorem
 from symattn.arrays.formats import NARROW, Format
 from symattn.attention.softmax import softmax as soft
 from symattn.document.formulas import formula
@@ -28,7 +28,7 @@ from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.judging import RelationQuestion, judged, recorded
 from symattn.proof.relations.printed_roundings import overflow
-from symattn.proof.theorem import Theorem, theorem
+from symattn.proof.theorem import Theorem
 from symattn.theorems import TOPICS, catalogue, of_topic
 from symattn.theorems.as_printed import AsPrinted, read
 from symattn.theorems.coq import _why_not

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from symattn import verify
 from symattn.bounds.case_result import Case, CaseResult
-from symattn.programs.verify import verify
 from symattn.verification.diagnosis import faults
 from symattn.verification.diagnosis.causes import Cause
 

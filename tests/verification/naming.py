@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn import Attention, Verdict
-from symattn.programs.verify import verify
+from symattn import Attention, Verdict, verify
 from symattn.programs.verifying import Options, verified
 from symattn.verification.report import Fault
 

@@ -30,11 +30,11 @@ from symattn import (
     Rotary,
     Softmax,
     Verdict,
+    graphs,
+    verify,
 )
-from symattn.graphs import verify_graph
 from symattn.programs.graphs.jax_reader import traced
 from symattn.programs.specifications import definitions_of
-from symattn.programs.verify import verify
 from symattn.programs.verifying import Options
 from symattn.verification.engine import Session, finds_fault
 
@@ -276,7 +276,7 @@ def is_found(row: Row, mistake: str) -> bool:
     """Return whether some input shows a mistake in the program of a row."""
     program = spoiled(row, mistake)
     if row.graph is not None:
-        return verify_graph(row.graph(program), row.spec, prove=False).verdict is Verdict.FAULT
+        return graphs.verify_graph(row.graph(program), row.spec, prove=False).verdict is Verdict.FAULT
     options = Options(framework=row.framework_of_arrays, **row.options)
     with options.opened(program, row.spec) as runner:
         session = options.session(runner, row.spec)
@@ -330,7 +330,7 @@ def tried(row: Row) -> str:
     if row.graph is None:
         report = verify(row.program, row.spec, framework=row.framework_of_arrays, **row.options)
     else:
-        report = verify_graph(row.graph(row.program), row.spec, prove=False)
+        report = graphs.verify_graph(row.graph(row.program), row.spec, prove=False)
     largest, spent = report.largest, process_time() - before
     floats = "a graph has none" if row.graph else written(largest.floats)
     return f"{report.verdict} | {floats} | {written(largest.residues)} | {spent:.1f} s"

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Domain, LayerNorm, Report
-from symattn.arrays.precision import Precision
+from symattn import Attention, Domain, LayerNorm, Precision, Report
+from symattn import verify as sources_verify
 from symattn.bounds.called_target import Argument, Convention
 from symattn.bounds.inputs import Maker
-from symattn.programs.verify import verify as sources_verify
 from symattn.verification.probing import behaviour
 from tests.faults.programs import causal, plain, softmax
 from tests.verification.naming import Array, Named, convicts

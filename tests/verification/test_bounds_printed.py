@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import symattn
-from symattn import Attention, InputError, Precision, Undecided
+from symattn import Attention, InputError, Precision, Undecided, bound
 from symattn.arrays.formats import TF32, Format, truncated
 from symattn.arrays.precision import NAMES, SHORT
 from symattn.bounds import formula as formula_of
@@ -24,7 +24,6 @@ from symattn.document.model import Code, Result
 from symattn.document.notation import Name, Relation, call, node
 from symattn.document.text import text
 from symattn.verification.arithmetic.answer import PRESETS, named
-from symattn.verification.tolerances.tolerance import bound
 from tests.refusals import refuses
 
 FORMATS = ("fp32", "fp16", "bf16", "fp64")

@@ -9,13 +9,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from symattn import Attention, Domain, Precision, Undecided
+from symattn import Attention, Domain, Precision, Undecided, verify
 from symattn.arrays.ball import OutsideDomain
 from symattn.bounds.called_target import Outcome
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.judge import explained, judge, of_attention
 from symattn.bounds.mistake import Mistake
-from symattn.programs.verify import verify
 from symattn.verification.diagnosis.blaming import affected
 from symattn.verification.diagnosis.coarser import form
 from symattn.verification.rules import combined, known

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Cached, Domain, Gradient, Merge, Softmax, Verdict
-from symattn.programs.verify import verify
+from symattn import Attention, Cached, Domain, Gradient, Merge, Softmax, Verdict, verify
 from symattn.programs.verifying import Options, verified
 from tests.faults.programs import softmax
 from tests.verification.naming import convicts, scores

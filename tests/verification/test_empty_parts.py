@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Domain, Merge, Verdict
+from symattn import Attention, Domain, Merge, Verdict, verify
 from symattn.programs.layouts import numbers_of_documents
-from symattn.programs.verify import verify
 from symattn.programs.verifying import Options, verified
 from tests.faults.programs import softmax
 from tests.verification.naming import scores

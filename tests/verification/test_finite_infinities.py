@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Domain, Verdict
-from symattn.programs.verify import verify
+from symattn import Attention, Domain, Verdict, verify
 from tests.faults.programs import softmax
 from tests.verification.naming import scores
 

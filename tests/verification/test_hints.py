@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Domain, Grade, Gradient, Report, Rotary, Verdict
+from symattn import Attention, Domain, Grade, Gradient, Report, Rotary, Verdict, verify
 from symattn.bounds.called_target import Convention
 from symattn.document.codec import record
 from symattn.programs.calling import agree
@@ -15,7 +15,6 @@ from symattn.programs.calls import Target
 from symattn.programs.identity import identity
 from symattn.programs.request import Request
 from symattn.programs.target import target
-from symattn.programs.verify import verify
 from symattn.verification.report import Check
 from symattn.verification.semantics import SIZES
 from tests.verification.sizes_together import ROTARY as CAUSAL_ROTARY

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Alibi, Attention, Buckets, Domain, InputError, Latent, LinearScaling, Rotary
+from symattn import Alibi, Attention, Buckets, Domain, InputError, Latent, LinearScaling, Rotary, verify
 from symattn.bounds.called_target import Argument, Convention
 from symattn.bounds.case_result import UNFIT
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT, Variant, changed, trace
-from symattn.programs.verify import verify
 from symattn.verification.probing.probes import small
 from symattn.verification.report import STEPS
 from symattn.verification.rules import combined, head_mistakes, known

@@ -23,9 +23,9 @@ from symattn import (
     Precision,
     RMSNorm,
     Rotary,
+    verify,
 )
 from symattn.bounds.case_result import Case
-from symattn.programs.verify import verify
 from symattn.verification.diagnosis.blaming import idle_step
 from tests.faults.collection import gradients
 from tests.faults.collection.entries import Wrong

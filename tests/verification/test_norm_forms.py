@@ -9,9 +9,20 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from symattn import Alibi, Attention, Buckets, InputError, LayerNorm, Precision, RMSNorm, Rotary, Verdict, verify
-from symattn.arrays import kind
-from symattn.attention.streaming.by_tiles import by_tiles
+from symattn import (
+    Alibi,
+    Attention,
+    Buckets,
+    InputError,
+    LayerNorm,
+    Precision,
+    RMSNorm,
+    Rotary,
+    Verdict,
+    by_tiles,
+    kind,
+    verify,
+)
 from symattn.verification.definitions.definition_judge import expected
 from symattn.verification.definitions.norms import subject
 from tests.faults.collection.every import chosen

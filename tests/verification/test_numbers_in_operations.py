@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import DepthAttention, LinearAttention, Merge, RMSNorm
-from symattn.programs.verify import verify
+from symattn import DepthAttention, LinearAttention, Merge, RMSNorm, verify
 from symattn.verification.rules.numbered_operations import numbered_operations
 
 Array = Any

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, LayerNorm, RMSNorm
+from symattn import Attention, LayerNorm, RMSNorm, verify
 from symattn.programs.specifications import definitions_of
-from symattn.programs.verify import verify
 from symattn.verification.rules.operations import replacements
 from tests.verification.auditing_causes import audited
 

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 import symattn
-from symattn import Attention, Domain, Verdict, summation
+from symattn import Attention, Domain, Verdict, summation, verify
 from symattn.programs.child import verify_target
-from symattn.programs.verify import verify
 from symattn.verification.summing.order import Order
 from tests.verification.sums import Adding, lanes, loop, tiles, tree_of
 

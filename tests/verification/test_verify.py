@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Domain, InputError, Report, Verdict
-from symattn.programs.verify import verify
+from symattn import Attention, Domain, InputError, Report, Verdict, verify
 from tests.faults.collection.every import chosen
 from tests.faults.programs import MAKES, WRONG, Program, causal, collected, plain, softmax
 from tests.lanes import one_in

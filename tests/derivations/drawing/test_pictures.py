@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from symattn import InputError, bound, derive, draw
+from symattn import InputError, bound, derive, draw, drawing
 from symattn.bounds.storing import FORMATS
 from symattn.derivations.drawing.geometry import Basis, overlap
 from symattn.derivations.walks import sheet_of
@@ -15,7 +15,6 @@ from symattn.derivations.walks.walk_data import Walk
 from symattn.document.drawing.picture import Picture
 from symattn.document.drawing.scene import WIDTH, Label, Line, Scene, plain, powered
 from symattn.document.drawing.svg import COLOURS, SHADE
-from symattn.drawing import names
 from symattn.verification.tolerances import drawing as error
 from tests.refusals import refuses
 from tests.shown.standard import contrast
@@ -73,7 +72,7 @@ def notes(picture: Picture) -> list[str]:
 
 
 def test_every_picture_is_tested() -> None:
-    assert {topic for topic, _ in CASES} == set(names())
+    assert {topic for topic, _ in CASES} == set(drawing.names())
 
 
 def test_xml_words_and_bytes(picture: Picture) -> None:

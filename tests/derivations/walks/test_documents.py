@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from symattn import Document
+from symattn import Document, walk
 from symattn.derivations import claims, examples
-from symattn.derivations.walks import walk
 from symattn.document.render import render
 from tests.document.render.test_latex_compiles import overfull, together
 

@@ -10,12 +10,11 @@ import mpmath
 import numpy as np
 import pytest
 
-from symattn import Grade, InputError
+from symattn import Grade, InputError, exercises, walk
 from symattn.arrays.field.quotient import Quotient
 from symattn.attention.codec.exact_arrays import flat
 from symattn.derivations import examples
-from symattn.derivations.exercises import TASKS, checked, exercises
-from symattn.derivations.walks import walk
+from symattn.derivations.exercises import TASKS, checked
 from symattn.document.render import render
 from symattn.proof.relations.comparing import FalseStep
 from tests.attention.by_loops import attention

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from symattn import Alibi, Attention, Buckets, Latent, LinearScaling, Rotary, Shaw
+from symattn import Alibi, Attention, Buckets, Latent, LinearScaling, Rotary, Shaw, walk
 from symattn.attention.codec.field_values import as_options, field_of, made_of, written
 from symattn.attention.codec.json_text import decoded
 from symattn.attention.variants import VARIANTS
 from symattn.derivations import examples
-from symattn.derivations.walks import walk
 from symattn_cli.fields import NAMES
 from tests.refusals import refuses
 

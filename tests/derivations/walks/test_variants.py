@@ -9,7 +9,7 @@ import flint
 import numpy as np
 import pytest
 
-from symattn import Alibi, Attention, Buckets, Disentangled, Grade, Latent, Rotary, Shaw, Undecided
+from symattn import Alibi, Attention, Buckets, Disentangled, Grade, Latent, Rotary, Shaw, Undecided, walk
 from symattn.arrays.field.quotient import Quotient
 from symattn.arrays.formats import Format
 from symattn.arrays.special import Forbidden
@@ -27,7 +27,6 @@ from symattn.derivations.enclosed import (
 )
 from symattn.derivations.sheets.sheet import Sheet
 from symattn.derivations.variants import Support
-from symattn.derivations.walks import walk
 from symattn.derivations.walks.run import binade, error
 from symattn.derivations.walks.walk_data import Walk
 from symattn.derivations.walks.walk_entries import step_agrees

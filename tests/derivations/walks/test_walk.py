@@ -7,11 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from symattn import Attention, Grade, InputError
+from symattn import Attention, Grade, InputError, walk
 from symattn.arrays.formats import Format
 from symattn.derivations import examples
 from symattn.derivations.walks import run as walks_run
-from symattn.derivations.walks import walk
 from symattn.derivations.walks.printed import digits_right, follows
 from symattn.derivations.walks.run import exact
 from symattn.derivations.walks.steps import row_sums

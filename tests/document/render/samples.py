@@ -4,8 +4,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Literal
 
-from symattn import Evidence, Grade
-from symattn.derivations import derive
+from symattn import Evidence, Grade, derive
 from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.document.notation import Name

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import sympy
 
-from symattn import Evidence, Grade, Verdict
-from symattn.derivations import derive
+from symattn import Evidence, Grade, Verdict, derive
 from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.document.files import MARK

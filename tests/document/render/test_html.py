@@ -10,9 +10,22 @@ from pathlib import Path
 import pytest
 
 from cli.main import main
-from symattn import Document, Evidence, Grade, InputError, RMSNorm, bound, claim, derive, draw, prove, verify, walk
-from symattn.derivations import cached, names
-from symattn.derivations.explore import explore
+from symattn import (
+    Document,
+    Evidence,
+    Grade,
+    InputError,
+    RMSNorm,
+    bound,
+    claim,
+    derivations,
+    derive,
+    draw,
+    explore,
+    prove,
+    verify,
+    walk,
+)
 from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.document.drawing import svg
@@ -81,11 +94,11 @@ OTHERS: dict[str, Callable[[], md.Printable]] = {
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("topic", names())
+@pytest.mark.parametrize("topic", derivations.names())
 def test_derivations_are_pages(topic: str) -> None:
     """Both the short answer, which a page shows by default, and the whole derivation; of one or two results they are
     the same."""
-    short = cached(topic)  # ``derive``, shared with all tests that print it
+    short = derivations.cached(topic)  # ``derive``, shared with all tests that print it
     whole = short.whole()
     _well(short)
     if topic in LONG:

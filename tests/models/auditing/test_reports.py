@@ -222,7 +222,7 @@ def test_doge_and_tokens_to_come() -> None:
     configuration of Doge is read, and ``generation`` finds which way of running it has it."""
     from transformers.models.doge import modeling_doge
 
-    from symattn.models.comparing.generation import generation
+    from symattn import generation
 
     model = _model("Doge", "sdpa")
     right = modeling_doge.create_causal_mask

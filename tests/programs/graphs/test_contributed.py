@@ -10,8 +10,7 @@ pytest.importorskip("onnx")
 
 from onnx import TensorProto, helper, numpy_helper
 
-from symattn import Attention, InputError
-from symattn.graphs import verify_graph
+from symattn import Attention, InputError, graphs
 from symattn.programs.graphs.running import run
 from symattn.programs.program import read
 
@@ -169,10 +168,10 @@ def _layer(**attributes: Any) -> Any:
 
 def test_a_flipped_attribute_is_refuted() -> None:
     spec = Attention(causal=True, heads=2, kv_heads=1, window=2, scale=0.25)
-    report = verify_graph(_layer(local_window_size=2, scale=0.25), spec)
+    report = graphs.verify_graph(_layer(local_window_size=2, scale=0.25), spec)
     assert (report.verdict.value, report.checks[0].grade.value) == ("no fault", "tested")
     for wrong in (_layer(local_window_size=3, scale=0.25), _layer(local_window_size=2), _layer(scale=0.25)):
-        assert verify_graph(wrong, spec).verdict.value == "fault"
+        assert graphs.verify_graph(wrong, spec).verdict.value == "fault"
 
 
 def test_an_output_that_is_not_read_is_refused() -> None:

@@ -9,8 +9,7 @@ pytest.importorskip("onnx")
 
 from onnx import TensorProto, helper
 
-from symattn import Attention, InputError, Rotary
-from symattn.graphs import verify_graph
+from symattn import Attention, InputError, Rotary, graphs
 from tests.programs.graphs.fused import FLOAT, attends, computed, layer, of_arrays
 
 pytestmark = pytest.mark.onnx
@@ -93,21 +92,21 @@ FLIPPED: dict[str, tuple[Attention, dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", FLIPPED)
 def test_a_flipped_attribute_is_refuted(name: str) -> None:
     spec, right, flipped = FLIPPED[name]
-    report = verify_graph(layer([attends(**right)]), spec, prove=False)
+    report = graphs.verify_graph(layer([attends(**right)]), spec, prove=False)
     grade = "sampled" if spec.softcap else "tested"  # of tanh there is no bound
     assert (report.verdict.value, report.checks[0].grade.value) == ("no fault", grade)
-    assert verify_graph(layer([attends(**flipped)]), spec, prove=False).verdict.value == "fault"
+    assert graphs.verify_graph(layer([attends(**flipped)]), spec, prove=False).verdict.value == "fault"
 
 
 def test_a_causal_node_without_a_cache_is_aligned_top_left() -> None:
     model = layer([attends(is_causal=1)], sizes=("n", "m"))
     top = Attention(causal=True, heads=2, alignment="top-left")
-    assert verify_graph(model, top, prove=False).verdict.value == "no fault"
-    assert verify_graph(model, CAUSAL, prove=False).verdict.value == "fault"
+    assert graphs.verify_graph(model, top, prove=False).verdict.value == "no fault"
+    assert graphs.verify_graph(model, CAUSAL, prove=False).verdict.value == "fault"
 
 
 def test_a_fused_node_is_proved_for_all_sizes_left_open() -> None:
-    report = verify_graph(layer([attends(is_causal=1)]), CAUSAL)
+    report = graphs.verify_graph(layer([attends(is_causal=1)]), CAUSAL)
     assert [c.grade.value for c in report.checks] == ["tested", "proved"]
     assert report.checks[1].name == "all b, n"
 
@@ -127,9 +126,9 @@ def _masked(right: bool) -> list[Any]:
 @pytest.mark.parametrize("prove", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
 def test_a_mask_of_places_is_one_of_booleans(prove: bool) -> None:
     whole = {"zero": np.array(0), "one": np.array(1), "two": np.array(2), "axis": np.array([1])}
-    report = verify_graph(layer(_masked(True), **whole), CAUSAL, prove=prove)
+    report = graphs.verify_graph(layer(_masked(True), **whole), CAUSAL, prove=prove)
     assert (report.verdict.value, report.checks[-1].grade.value) == ("no fault", "proved" if prove else "tested")
-    report = verify_graph(layer(_masked(False), **whole), CAUSAL, prove=prove)
+    report = graphs.verify_graph(layer(_masked(False), **whole), CAUSAL, prove=prove)
     assert (report.verdict.value, report.faults[0].step) == ("fault", "mask")
 
 
@@ -137,12 +136,12 @@ def test_a_mask_that_is_given_is_taken_by_its_type() -> None:
     given = {"attn_mask": (TensorProto.BOOL, ("n", "n"))}
     spec = Attention(heads=2, mask="boolean")
     model = layer([attends("q", "k", "attn_mask")], more=given)
-    report = verify_graph(model, spec, prove=True)
+    report = graphs.verify_graph(model, spec, prove=True)
     assert report.verdict.value == "no fault"
     assert "may be of booleans or of numbers" in " ".join(report.notes), "letters have no type: no proof"
     without = layer([attends()], more=given)
     with pytest.raises(InputError, match="is known to be mask"):
-        verify_graph(without, spec, prove=False)
+        graphs.verify_graph(without, spec, prove=False)
 
 
 def _turned(interleaved: int) -> Any:
@@ -157,8 +156,8 @@ def _turned(interleaved: int) -> Any:
 @pytest.mark.parametrize(("layout", "other"), [("half", 1), ("interleaved", 0)])
 def test_the_layout_of_rotary_positions(layout: Any, other: int) -> None:
     spec = Attention(causal=True, heads=2, position=Rotary(given="tables", layout=layout))
-    assert verify_graph(_turned(1 - other), spec, prove=False).verdict.value == "no fault"
-    assert verify_graph(_turned(other), spec, prove=False).verdict.value == "fault"
+    assert graphs.verify_graph(_turned(1 - other), spec, prove=False).verdict.value == "no fault"
+    assert graphs.verify_graph(_turned(other), spec, prove=False).verdict.value == "fault"
 
 
 def _normed(operator: str, **attributes: Any) -> Any:
@@ -169,24 +168,26 @@ def _normed(operator: str, **attributes: Any) -> Any:
 
 def test_normalised_queries_and_keys() -> None:
     spec = Attention(heads=2, qk_norm="rms", eps=0.25)
-    assert verify_graph(_normed("RMSNormalization", epsilon=0.25), spec, prove=False).verdict.value == "no fault"
+    assert graphs.verify_graph(_normed("RMSNormalization", epsilon=0.25), spec, prove=False).verdict.value == "no fault"
     for wrong in (_normed("RMSNormalization", epsilon=0.5), _normed("LayerNormalization", epsilon=0.25)):
-        assert verify_graph(wrong, spec, prove=False).verdict.value == "fault"
+        assert graphs.verify_graph(wrong, spec, prove=False).verdict.value == "fault"
 
 
 def test_floats_of_attributes_stand_for_the_decimals_that_they_are_nearest_to() -> None:
     """Attributes are float32, in which 10⁻⁶ and 0.1 are not; another ε, scale or cap is refuted all the same."""
     normed, scaled = Attention(heads=2, qk_norm="rms", eps=1e-6), Attention(heads=2, scale=0.1, softcap=0.3)
-    report = verify_graph(_normed("RMSNormalization", epsilon=1e-6), normed, prove=False)
+    report = graphs.verify_graph(_normed("RMSNormalization", epsilon=1e-6), normed, prove=False)
     assert report.verdict.value == "no fault"
     assert "stands for 1e-06, of which it is the float32" in " ".join(report.notes)
-    assert verify_graph(layer([attends(scale=0.1, softcap=0.3)]), scaled, prove=False).verdict.value == "no fault"
+    assert (
+        graphs.verify_graph(layer([attends(scale=0.1, softcap=0.3)]), scaled, prove=False).verdict.value == "no fault"
+    )
     for wrong in ({"scale": 0.1001, "softcap": 0.3}, {"scale": 0.1, "softcap": 0.3001}):
-        assert verify_graph(layer([attends(**wrong)]), scaled, prove=False).checks[0].grade.value == "refuted"
-    wrong_eps = verify_graph(_normed("RMSNormalization", epsilon=1.1e-6), normed, prove=False)
+        assert graphs.verify_graph(layer([attends(**wrong)]), scaled, prove=False).checks[0].grade.value == "refuted"
+    wrong_eps = graphs.verify_graph(_normed("RMSNormalization", epsilon=1.1e-6), normed, prove=False)
     assert wrong_eps.checks[0].grade.value == "refuted"
 
 
 def test_a_node_does_not_tell_its_own_opset() -> None:
     with pytest.raises(InputError, match="unknown attribute 'opset'"):
-        verify_graph(layer([attends(opset=25)], opset=22), Attention(heads=2), prove=False)
+        graphs.verify_graph(layer([attends(opset=25)], opset=22), Attention(heads=2), prove=False)

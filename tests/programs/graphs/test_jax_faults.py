@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from symattn import Attention
-from symattn.graphs import verify_graph
+from symattn import Attention, graphs
 from symattn.programs.graphs.jax_reader import traced
 from symattn.programs.identity import identity
 from symattn.programs.target import target
@@ -76,7 +75,7 @@ RIGHT = {
 
 def verdict(function: Callable[..., Any]) -> Any:
     q = jax.ShapeDtypeStruct((2, 2, 5, 4), jnp.float32)
-    return verify_graph(traced(function, q, q, q), Attention(causal=True, heads=2))
+    return graphs.verify_graph(traced(function, q, q, q), Attention(causal=True, heads=2))
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Domain, Gradient, InputError, LinearAttention, Verdict, verify
+from symattn import Attention, Domain, Gradient, InputError, LinearAttention, Verdict, graphs, verify
 from symattn.bounds.inputs import Sizes
-from symattn.graphs import verify_graph
 from symattn.programs.graphs.graph_program import GraphProgram, MeasuredSizes
 from symattn.programs.graphs.jax_reader import _fixed_and_carried, _JaxprReader, traced
 from symattn.programs.graphs.judging import Derivative, _find_fault_of_difference, _of_gradient, inputs_of
@@ -94,7 +93,7 @@ def test_the_library_is_tested(told: dict[str, Any], more: dict[str, Any], spec:
         function = lambda q, k, v, mask: jax.nn.dot_product_attention(q, k, v, bias=mask[None, None])  # noqa: E731
     else:
         function = library(**told)
-    assert is_tested(verify_graph(traced(function, q, k, k, layout="bnhd", **given), spec))
+    assert is_tested(graphs.verify_graph(traced(function, q, k, k, layout="bnhd", **given), spec))
 
 
 def without_batch(q: Any, k: Any, v: Any) -> Any:
@@ -108,8 +107,12 @@ def heads_second(q: Any, k: Any, v: Any) -> Any:
 
 
 def test_layouts_mean_what_their_letters_say() -> None:
-    assert is_tested(verify_graph(traced(without_batch, *[shaped(2, 5, 4)] * 3, layout="hnd"), Attention(heads=2)))
-    assert is_tested(verify_graph(traced(heads_second, *[shaped(5, 2, 4)] * 3, layout="nhd"), Attention(heads=2)))
+    assert is_tested(
+        graphs.verify_graph(traced(without_batch, *[shaped(2, 5, 4)] * 3, layout="hnd"), Attention(heads=2))
+    )
+    assert is_tested(
+        graphs.verify_graph(traced(heads_second, *[shaped(5, 2, 4)] * 3, layout="nhd"), Attention(heads=2))
+    )
     q = shaped(5, 2, 4)
     for given, layout, words in (
         ((q, q, q), "xyz", "layout is 'xyz'; known: nd, bnd, hnd, nhd, bhnd, bnhd"),
@@ -123,7 +126,7 @@ def test_layouts_mean_what_their_letters_say() -> None:
 
 def test_heads_and_tokens_of_all_numbers_are_proved() -> None:
     q = shaped("b", "n", 2, 4)
-    report = verify_graph(traced(library(is_causal=True), q, q, q, layout="bnhd"), TWO, prove=True)
+    report = graphs.verify_graph(traced(library(is_causal=True), q, q, q, layout="bnhd"), TWO, prove=True)
     assert is_tested(report)
     assert (report.checks[1].name, report.checks[1].grade.value) == ("all b, n", "proved")
 
@@ -134,7 +137,7 @@ def test_heads_and_tokens_of_all_numbers_are_proved() -> None:
 def test_what_is_spelled_out_is_proved_for_all_sizes(least: Any) -> None:
     q = shaped("b", "n", 4)
     least = jnp.finfo(jnp.float32).min if least == "least" else least
-    report = verify_graph(traced(lambda q, k, v: spelled(q, k, v, "", least), q, q, q), Attention(causal=True))
+    report = graphs.verify_graph(traced(lambda q, k, v: spelled(q, k, v, "", least), q, q, q), Attention(causal=True))
     assert is_tested(report)
     assert report.checks[1].grade.value == "proved"
 
@@ -145,23 +148,23 @@ def test_lengths_that_are_printed_as_powers_are_read() -> None:
         s = (q @ k.T / jnp.sqrt(q.shape[-1])).reshape(n * n)
         return jax.nn.softmax(s.reshape(n, n)) @ v
 
-    report = verify_graph(traced(flattened, *[shaped("n", 4)] * 3), Attention())
+    report = graphs.verify_graph(traced(flattened, *[shaped("n", 4)] * 3), Attention())
     assert [check.grade.value for check in report.checks] == ["tested", "proved"]
 
 
 @pytest.mark.parametrize(("fault", "step"), [("scale", "scale"), ("flipped", "mask")])
 def test_faults_are_named(fault: str, step: str) -> None:
     q = shaped("b", "n", 4)
-    report = verify_graph(traced(spelled, q, q, q, fault=fault), Attention(causal=True))
+    report = graphs.verify_graph(traced(spelled, q, q, q, fault=fault), Attention(causal=True))
     assert (report.verdict.value, report.faults[0].step) == ("fault", step)
 
 
 def test_a_layer_as_flax_has_it() -> None:
     x, params = shaped("b", "n", 8), parameters(8, 2, 4)
-    report = verify_graph(traced(flax, x, params), TWO, prove=False)
+    report = graphs.verify_graph(traced(flax, x, params), TWO, prove=False)
     assert is_tested(report)
     assert "w_o = out.kernel" in " ".join(report.notes)
-    wrong = verify_graph(traced(flax, x, params, "heads"), TWO, prove=False)
+    wrong = graphs.verify_graph(traced(flax, x, params, "heads"), TWO, prove=False)
     assert (wrong.verdict.value, wrong.checks[0].grade.value) == ("fault", "refuted")
 
 
@@ -172,10 +175,10 @@ def test_a_module_of_equinox() -> None:
     def causal(module: Any, x: Any) -> Any:
         return module(x, x, x, mask=jnp.tril(jnp.ones((x.shape[0], x.shape[0]), bool)))
 
-    report = verify_graph(traced(causal, module, shaped("n", 8)), TWO, prove=False)
+    report = graphs.verify_graph(traced(causal, module, shaped("n", 8)), TWO, prove=False)
     assert is_tested(report)
     assert "w_q = query_proj.weight, transposed" in " ".join(report.notes)
-    assert verify_graph(traced(causal, module, shaped("n", 8)), Attention(heads=2)).verdict.value == "fault"
+    assert graphs.verify_graph(traced(causal, module, shaped("n", 8)), Attention(heads=2)).verdict.value == "fault"
 
 
 def tiles(q: Any, k: Any, v: Any, kept: bool = True) -> Any:
@@ -196,8 +199,8 @@ def tiles(q: Any, k: Any, v: Any, kept: bool = True) -> Any:
 
 def test_a_scan_over_tiles_is_unrolled() -> None:
     q = shaped(2, 6, 4)
-    assert is_tested(verify_graph(traced(tiles, q, q, q), Attention()))
-    assert verify_graph(traced(tiles, q, q, q, False), Attention()).verdict.value == "fault"
+    assert is_tested(graphs.verify_graph(traced(tiles, q, q, q), Attention()))
+    assert graphs.verify_graph(traced(tiles, q, q, q, False), Attention()).verdict.value == "fault"
 
 
 def test_groups_of_operands_of_a_scan_are_read_as_newer_versions_give_them() -> None:
@@ -212,7 +215,7 @@ def test_arrays_may_be_put_on_a_device() -> None:
         return jax.nn.softmax(q @ k.T * q.shape[-1] ** -0.5) @ v
 
     q = shaped(3, 4)
-    assert is_tested(verify_graph(traced(there, q, q, q), Attention()))
+    assert is_tested(graphs.verify_graph(traced(there, q, q, q), Attention()))
 
 
 # -- gradients ---------------------------------------------------------------------------------------------------------
@@ -230,11 +233,11 @@ def are_tested(report: Any) -> bool:
 def test_gradients_are_tested() -> None:
     q, k = shaped(2, 5, 4, 4), shaped(2, 5, 2, 4)
     spec = Gradient(Attention(causal=True, heads=4, kv_heads=2))
-    assert are_tested(verify_graph(traced(back(library(is_causal=True)), q, k, k, q, layout="bnhd"), spec))
+    assert are_tested(graphs.verify_graph(traced(back(library(is_causal=True)), q, k, k, q, layout="bnhd"), spec))
     x = shaped("n", 4)
-    assert are_tested(verify_graph(traced(back(spelled), x, x, x, x), Gradient(Attention(causal=True))))
+    assert are_tested(graphs.verify_graph(traced(back(spelled), x, x, x, x), Gradient(Attention(causal=True))))
     summed = jax.grad(lambda q, k, v: spelled(q, k, v).sum(), argnums=(0, 1, 2))
-    assert are_tested(verify_graph(traced(summed, x, x, x), Gradient(Attention(causal=True))))
+    assert are_tested(graphs.verify_graph(traced(summed, x, x, x), Gradient(Attention(causal=True))))
 
 
 def by_hand(unscaled: bool, stopped: bool = False) -> Callable[..., Any]:
@@ -257,11 +260,11 @@ def by_hand(unscaled: bool, stopped: bool = False) -> Callable[..., Any]:
 
 def test_a_wrong_backward_pass_is_named() -> None:
     x, spec = shaped(3, 4), Gradient(Attention())
-    assert are_tested(verify_graph(traced(back(by_hand(False)), x, x, x, x), spec))
-    report = verify_graph(traced(back(by_hand(True)), x, x, x, x), spec)
+    assert are_tested(graphs.verify_graph(traced(back(by_hand(False)), x, x, x, x), spec))
+    report = graphs.verify_graph(traced(back(by_hand(True)), x, x, x, x), spec)
     assert (report.verdict.value, report.faults[0].cause) == ("fault", "dK is not scaled")
     assert [c.grade.value for c in report.checks] == ["tested", "refuted", "tested"]
-    assert verify_graph(traced(back(by_hand(False, True)), x, x, x, x), spec).verdict.value == "fault"
+    assert graphs.verify_graph(traced(back(by_hand(False, True)), x, x, x, x), spec).verdict.value == "fault"
 
 
 def test_a_cause_of_gradients_explains_many_queries_too() -> None:
@@ -326,7 +329,7 @@ def long(q: Any, k: Any, v: Any) -> Any:
 def test_what_is_not_read_is_one_line(function: Callable[..., Any], words: str) -> None:
     x = shaped(3, 4)
     with pytest.raises(InputError, match=words) as error:
-        verify_graph(traced(function, x, x, x))
+        graphs.verify_graph(traced(function, x, x, x))
     assert "\n" not in str(error.value)
 
 
@@ -383,7 +386,7 @@ def test_rows_are_ordered_as_jax_orders_them() -> None:
 def test_nan_in_a_function_is_one_line() -> None:
     x = shaped(3, 4)
     with pytest.raises(InputError, match="NaN"):
-        verify_graph(traced(lambda q, k, v: spelled(q, k, v) * jnp.nan, x, x, x), Attention(causal=True))
+        graphs.verify_graph(traced(lambda q, k, v: spelled(q, k, v) * jnp.nan, x, x, x), Attention(causal=True))
 
 
 def test_the_page_shows_what_is_found() -> None:
@@ -410,7 +413,7 @@ def test_open_lengths_are_tried_in_several_blocks(block: int, verdict: Verdict) 
 
     n, m = jax.export.symbolic_shape("n, m")
     queries, keys = (jax.ShapeDtypeStruct((length, 4), jnp.float32) for length in (n, m))
-    report = verify_graph(traced(blocks, queries, keys, keys))
+    report = graphs.verify_graph(traced(blocks, queries, keys, keys))
     assert report.verdict is verdict
     if verdict is Verdict.NO_FAULT:
         assert report.largest.residues == {"n_q": 140, "n_k": 270, "d_k": 4, "d_v": 4}

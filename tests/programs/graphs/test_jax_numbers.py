@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, Refused
-from symattn.graphs import verify_graph
+from symattn import Attention, InputError, Refused, graphs
 from symattn.programs.graphs.jax_reader import traced
 from symattn.programs.graphs.running import run
 
@@ -95,7 +94,7 @@ def masked(seen: Callable[[Any], Any]) -> Callable[..., Any]:
 
 def verified(seen: Callable[[Any], Any]) -> str:
     x = jax.ShapeDtypeStruct((5, 4), jnp.float32)
-    return str(verify_graph(traced(masked(seen), x, x, x), Attention(causal=True)).verdict.value)
+    return str(graphs.verify_graph(traced(masked(seen), x, x, x), Attention(causal=True)).verdict.value)
 
 
 def test_masks_of_floats_and_of_a_largest_position_are_read() -> None:
@@ -120,7 +119,7 @@ def test_positions_of_all_numbers_are_not_proved_in_bits_and_narrow_types(
 ) -> None:
     (n,) = jax.export.symbolic_shape("n")
     x = jax.ShapeDtypeStruct((n, 4), jnp.float32)
-    report = verify_graph(traced(masked(seen), x, x, x), Attention(causal=True), prove=True)
+    report = graphs.verify_graph(traced(masked(seen), x, x, x), Attention(causal=True), prove=True)
     assert not any(c.grade.value == "proved" for c in report.checks)
     assert words in " ".join(report.notes)
 
@@ -133,4 +132,4 @@ def test_a_scan_of_no_turns_is_refused_where_it_has_rows() -> None:
     x = jax.ShapeDtypeStruct((5, 4), jnp.float32)
     with pytest.raises(InputError, match="rows of a scan of 0 turns are not read"):
         traced(scanned, x, x, x)
-    assert verify_graph(traced(scanned, x, x, x, rows=False), Attention(causal=True)).verdict.value == "no fault"
+    assert graphs.verify_graph(traced(scanned, x, x, x, rows=False), Attention(causal=True)).verdict.value == "no fault"

@@ -12,8 +12,7 @@ pytest.importorskip("onnx")
 import onnx
 from onnx import TensorProto, helper
 
-from symattn import Attention
-from symattn.graphs import proved, verify_graph
+from symattn import Attention, graphs
 from symattn.programs.graphs.graph_program import GraphProgram
 from symattn.programs.graphs.onnx_reader import _read_onnx_graph_input
 from symattn.programs.graphs.running import unknown
@@ -27,7 +26,7 @@ CAUSAL = Attention(causal=True, heads=2)
 
 
 def test_a_whole_layer_is_tested_within_epsilon() -> None:
-    report = verify_graph(layer(), CAUSAL, prove=False)
+    report = graphs.verify_graph(layer(), CAUSAL, prove=False)
     check = report.checks[0]
     assert (report.verdict.value, check.grade.value) == ("no fault", "tested")
     assert check.epsilon is not None
@@ -70,7 +69,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", list(FAULTS))
 def test_a_seeded_fault_is_refuted(fault: str) -> None:
-    report = verify_graph(layer(fault), CAUSAL)
+    report = graphs.verify_graph(layer(fault), CAUSAL)
     step, words = FAULTS[fault]
     assert report.verdict.value == "fault"
     assert (report.faults[0].step, report.faults[0].cause) == (step, words)
@@ -80,7 +79,7 @@ def test_a_seeded_fault_is_refuted(fault: str) -> None:
 
 def test_pairs_of_primes_without_a_bound_are_not_counted_as_calls() -> None:
     """Where the root of d_k is not a whole number, the grade is ``sampled``."""
-    report = verify_graph(layer(d=2, width=2), CAUSAL, prove=False)
+    report = graphs.verify_graph(layer(d=2, width=2), CAUSAL, prove=False)
     assert report.checks[0].grade.value == "sampled"
     assert report.cases == 0
     assert f"NO FAULT: {report.checks[0].cases} pairs of primes, sampled" in " ".join(str(report).split())
@@ -89,39 +88,39 @@ def test_pairs_of_primes_without_a_bound_are_not_counted_as_calls() -> None:
 def test_keys_and_values_that_are_exchanged_are_named() -> None:
     model = bare()
     model.graph.node[1].input[0], model.graph.node[-1].input[1] = "v", "k"
-    fault = verify_graph(model, Attention(), prove=False).faults[0]
+    fault = graphs.verify_graph(model, Attention(), prove=False).faults[0]
     assert (fault.step, fault.cause) == ("score", "keys and values are exchanged")
 
 
 @pytest.mark.parametrize("field", [{"window": 7}, {"window": 8}, {"window": 16}, {"block": 8}, {"prefix": 9}])
 def test_a_field_that_the_graph_lacks_is_a_fault_beyond_its_place(field: dict[str, int]) -> None:
-    assert verify_graph(layer(), replace(CAUSAL, **field), prove=False).verdict.value == "fault"  # type: ignore[arg-type]
+    assert graphs.verify_graph(layer(), replace(CAUSAL, **field), prove=False).verdict.value == "fault"  # type: ignore[arg-type]
 
 
 def test_a_graph_is_not_right_where_no_temperature_was_tried() -> None:
     for field in ({}, {"temperature_rate": 300}, {"temperature": "log"}):
-        report = verify_graph(layer(), replace(CAUSAL, **{"temperature": 0.5, **field}), prove=False)
+        report = graphs.verify_graph(layer(), replace(CAUSAL, **{"temperature": 0.5, **field}), prove=False)
         assert report.verdict.value == "undecided"
         assert "Nothing was tried beyond the place" in str(report)
 
 
 def test_a_window_is_tested_beyond_it() -> None:
-    assert verify_graph(layer("window"), replace(CAUSAL, window=16), prove=False).verdict.value == "no fault"
-    assert verify_graph(layer("window"), replace(CAUSAL, window=15), prove=False).verdict.value == "fault"
+    assert graphs.verify_graph(layer("window"), replace(CAUSAL, window=16), prove=False).verdict.value == "no fault"
+    assert graphs.verify_graph(layer("window"), replace(CAUSAL, window=15), prove=False).verdict.value == "fault"
 
 
 def test_a_window_that_only_the_graph_has_is_refuted() -> None:
     model, spec = layer("window", d=2, heads=1), Attention(causal=True)
-    report = verify_graph(model, spec)
+    report = graphs.verify_graph(model, spec)
     assert (report.verdict.value, report.exit_code) == ("fault", 1)
     assert {report.checks[-1].grade.value, report.grade.grade.value} == {"refuted"}
     # Several blocks of tokens show it; a window longer than these is left to the proof, which refutes both alike.
-    evidence, *_ = proved(GraphProgram.of(read(model), spec))
+    evidence, *_ = graphs.proved(GraphProgram.of(read(model), spec))
     assert evidence.grade.value == "refuted"
 
 
 def test_a_place_too_far_to_try_leaves_a_graph_undecided() -> None:
-    report = verify_graph(layer(), replace(CAUSAL, window=1000), prove=False)
+    report = graphs.verify_graph(layer(), replace(CAUSAL, window=1000), prove=False)
     assert report.verdict.value == "undecided"
     assert "beyond the place 999" in report.missing[-1]
 
@@ -129,7 +128,7 @@ def test_a_place_too_far_to_try_leaves_a_graph_undecided() -> None:
 def test_an_unknown_operator_raises_by_name() -> None:
     model = layer("unknown")
     assert unknown(read(model)) == ("Det",)
-    refuses(verify_graph, model, CAUSAL, says="operator Det is not read")
+    refuses(graphs.verify_graph, model, CAUSAL, says="operator Det is not read")
 
 
 def test_weights_whose_names_say_nothing_are_told() -> None:
@@ -137,8 +136,8 @@ def test_weights_whose_names_say_nothing_are_told() -> None:
     for node in model.graph.node:
         node.input[:] = ["blob" if name == "c_proj.weight" else name for name in node.input]
     model.graph.initializer[2].name = "blob"
-    refuses(verify_graph, model, CAUSAL, says="what the weight 'blob' is")
-    assert verify_graph(model, CAUSAL, names={"w_o": "blob"}, prove=False).verdict.value == "no fault"
+    refuses(graphs.verify_graph, model, CAUSAL, says="what the weight 'blob' is")
+    assert graphs.verify_graph(model, CAUSAL, names={"w_o": "blob"}, prove=False).verdict.value == "no fault"
 
 
 def _broken() -> dict[str, tuple[Any, str]]:

@@ -10,8 +10,7 @@ pytest.importorskip("onnx")
 from onnx import TensorProto
 from onnx.helper import make_node, make_tensor_value_info
 
-from symattn import Attention, InputError
-from symattn.graphs import verify_graph
+from symattn import Attention, InputError, graphs
 from symattn.programs.graphs.graph_operators import divide_whole
 from symattn.programs.graphs.values import Context, cast
 from tests.programs.graphs.models import bare, layer
@@ -22,7 +21,7 @@ _LIKE = Context(np.zeros(1))
 
 
 def _verdict(model: Any) -> str:
-    return verify_graph(model, Attention(), prove=False).verdict.value
+    return graphs.verify_graph(model, Attention(), prove=False).verdict.value
 
 
 def test_the_bare_graph_passes() -> None:
@@ -136,7 +135,7 @@ def test_a_weight_that_is_the_output_is_a_fault() -> None:
     model = layer()
     del model.graph.node[-2:]  # no node takes c_proj.weight any more
     model.graph.output[0].CopyFrom(make_tensor_value_info("c_proj.weight", TensorProto.FLOAT, [8, 4]))
-    assert verify_graph(model, Attention(causal=True, heads=2), prove=False).verdict.value == "fault"
+    assert graphs.verify_graph(model, Attention(causal=True, heads=2), prove=False).verdict.value == "fault"
 
 
 def test_a_weight_that_no_node_takes_is_no_hindrance() -> None:
@@ -144,7 +143,7 @@ def test_a_weight_that_no_node_takes_is_no_hindrance() -> None:
 
 
 def test_a_name_that_no_array_has_is_refused() -> None:
-    refuses(verify_graph, bare(), Attention(), names={"q": "typo"}, says="no input or weight called 'typo'")
+    refuses(graphs.verify_graph, bare(), Attention(), names={"q": "typo"}, says="no input or weight called 'typo'")
 
 
 def _scaled_by(nodes: list[Any], **constants: Any) -> Any:

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Domain
-from symattn.graphs import verify_graph
+from symattn import Attention, Domain, graphs
 from symattn.programs.graphs.jax_reader import traced
 from symattn.programs.identity import identity
 from symattn.programs.target import target
@@ -122,7 +121,9 @@ def decoded(how: Right, q: Any, k: Any, v: Any) -> Any:
 
 
 def judged(function: Any, spec: Attention, *shapes: tuple[int, ...], layout: Any = None) -> Any:
-    return verify_graph(traced(function, *(jax.ShapeDtypeStruct(s, jnp.float32) for s in shapes), layout=layout), spec)
+    return graphs.verify_graph(
+        traced(function, *(jax.ShapeDtypeStruct(s, jnp.float32) for s in shapes), layout=layout), spec
+    )
 
 
 def test_an_online_softmax_is_tested_with_its_scratch_and_edges() -> None:

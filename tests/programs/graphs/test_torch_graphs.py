@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Block, InputError, Rotary
-from symattn.graphs import verify_graph
+from symattn import Attention, Block, InputError, Rotary, graphs
 from symattn.programs import definitions
 from symattn.programs.graphs.torch_table import _divide_toward_zero
 from symattn.programs.identity import identity
@@ -51,21 +50,21 @@ def _ten(fault: str = "") -> Any:
 
 
 def test_a_module_of_ten_lines_is_tested() -> None:
-    report = verify_graph(_ten(), CAUSAL, prove=False)
+    report = graphs.verify_graph(_ten(), CAUSAL, prove=False)
     assert (report.verdict.value, report.checks[0].grade.value) == ("no fault", "tested")
     assert (report.checks[0].epsilon or 1) <= 1e-12
 
 
 @pytest.mark.parametrize(("fault", "step"), [("scale", "scale"), ("flipped", "mask")])
 def test_its_faults_are_named(fault: str, step: str) -> None:
-    report = verify_graph(_ten(fault), CAUSAL)
+    report = graphs.verify_graph(_ten(fault), CAUSAL)
     assert (report.verdict.value, report.faults[0].step) == ("fault", step)
 
 
 def test_an_unknown_operator_raises_by_name() -> None:
     program = _exported(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU()), torch.randn(2, 4))
     with pytest.raises(InputError, match=r"aten\.gelu is not read"):
-        verify_graph(program)
+        graphs.verify_graph(program)
 
 
 class Llama(torch.nn.Module):  # type: ignore[misc,name-defined]
@@ -97,10 +96,10 @@ def _llama(flipped: bool = False, columns: int = 2) -> Any:
 @pytest.mark.transformers
 def test_a_layer_of_llama_is_tested_and_a_flipped_mask_refuted() -> None:
     spec = Attention(causal=True, heads=4, kv_heads=2, position=Rotary(given="tables"))
-    report = verify_graph(_llama(), spec, prove=False)
+    report = graphs.verify_graph(_llama(), spec, prove=False)
     assert (report.verdict.value, report.checks[0].grade.value) == ("no fault", "tested")
     assert (report.checks[0].epsilon or 1) <= 1e-12
-    report = verify_graph(_llama(flipped=True), spec, prove=False)
+    report = graphs.verify_graph(_llama(flipped=True), spec, prove=False)
     assert (report.verdict.value, report.faults[0].step) == ("fault", "mask")
 
 
@@ -108,7 +107,7 @@ def test_a_layer_of_llama_is_tested_and_a_flipped_mask_refuted() -> None:
 @pytest.mark.exhaustive
 def test_a_layer_of_llama_takes_tables_of_all_columns() -> None:
     spec = Attention(causal=True, heads=4, kv_heads=2, position=Rotary(given="tables"))
-    assert verify_graph(_llama(columns=4), spec, prove=False).verdict.value == "no fault"
+    assert graphs.verify_graph(_llama(columns=4), spec, prove=False).verdict.value == "no fault"
 
 
 class Bare(torch.nn.Module):  # type: ignore[misc,name-defined]
@@ -132,7 +131,7 @@ class Bare(torch.nn.Module):  # type: ignore[misc,name-defined]
 @pytest.mark.parametrize("fault", ["whole", "like"])
 def test_a_cast_to_whole_numbers_is_refused(fault: str) -> None:
     with pytest.raises(InputError, match="cast of computed numbers to whole ones"):
-        verify_graph(_exported(Bare(fault), *torch.randn(3, 2, 5, 4)))
+        graphs.verify_graph(_exported(Bare(fault), *torch.randn(3, 2, 5, 4)))
 
 
 def test_a_buffer_that_changes_is_not_the_output() -> None:
@@ -142,7 +141,7 @@ def test_a_buffer_that_changes_is_not_the_output() -> None:
         warnings.simplefilter("ignore")
         program = program.run_decompositions(table)
     assert program.graph_signature.output_specs[0].kind.name == "BUFFER_MUTATION"
-    assert verify_graph(program, prove=False).verdict.value == "no fault"
+    assert graphs.verify_graph(program, prove=False).verdict.value == "no fault"
 
 
 class Masked(torch.nn.Module):  # type: ignore[misc,name-defined]
@@ -159,13 +158,13 @@ class Masked(torch.nn.Module):  # type: ignore[misc,name-defined]
 
 def test_bytes_in_their_range_are_read() -> None:
     program = _exported(Masked(lambda i: i.to(torch.uint8) <= i.to(torch.uint8)[:, None]), *torch.randn(3, 5, 4))
-    assert verify_graph(program, Attention(causal=True)).verdict.value == "no fault"
+    assert graphs.verify_graph(program, Attention(causal=True)).verdict.value == "no fault"
 
 
 def test_remainders_have_the_sign_of_the_divisor() -> None:
     from_the_end = Masked(lambda i: (-i - 1) % 5 >= ((-i - 1) % 5)[:, None])
     program = _exported(from_the_end, *torch.randn(3, 5, 4))
-    assert verify_graph(program, Attention(causal=True), prove=False).verdict.value == "no fault"
+    assert graphs.verify_graph(program, Attention(causal=True), prove=False).verdict.value == "no fault"
 
 
 def test_quotients_of_places_are_rounded_down_and_toward_zero() -> None:
@@ -175,9 +174,9 @@ def test_quotients_of_places_are_rounded_down_and_toward_zero() -> None:
         return keys >= queries[:, None]
 
     program = _exported(Masked(up_to_its_own), *torch.randn(3, 5, 4))
-    assert verify_graph(program, Attention(causal=True), prove=False).verdict.value == "no fault"
+    assert graphs.verify_graph(program, Attention(causal=True), prove=False).verdict.value == "no fault"
     in_blocks = _exported(Masked(lambda i: i // 2 <= (i // 2)[:, None]), *torch.randn(3, 5, 4))
-    assert verify_graph(in_blocks, Attention(causal=True), prove=False).verdict.value == "fault"
+    assert graphs.verify_graph(in_blocks, Attention(causal=True), prove=False).verdict.value == "fault"
 
 
 @pytest.mark.parametrize("b", [torch.tensor(0.1, dtype=torch.float64), torch.tensor(3)])
@@ -193,7 +192,7 @@ def test_a_rounded_quotient_of_computed_numbers_is_refused_by_its_name() -> None
             return super().forward(torch.div(q, 2, rounding_mode="trunc"), k, v)
 
     with pytest.raises(InputError, match=r"aten\.div: a quotient with rounding_mode = 'trunc' of computed numbers"):
-        verify_graph(_exported(Rounded(), *torch.randn(3, 2, 5, 4)))
+        graphs.verify_graph(_exported(Rounded(), *torch.randn(3, 2, 5, 4)))
 
 
 @pytest.mark.parametrize(
@@ -206,7 +205,7 @@ def test_a_rounded_quotient_of_computed_numbers_is_refused_by_its_name() -> None
 )
 def test_what_wraps_around_is_refused(seen: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        verify_graph(_exported(Masked(seen), *torch.randn(3, 5, 4)), Attention(causal=True))
+        graphs.verify_graph(_exported(Masked(seen), *torch.randn(3, 5, 4)), Attention(causal=True))
 
 
 # -- operators ---------------------------------------------------------------------------------------------------------

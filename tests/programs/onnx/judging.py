@@ -12,8 +12,7 @@ from typing import Any
 import flint
 import numpy as np
 
-from symattn import Precision
-from symattn.arrays.rounded import rounded
+from symattn import Precision, rounded
 from tests.programs.onnx.cases import Case, cases
 from tests.programs.onnx.operators import run
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from symattn import Grade
+from symattn import Grade, theorems
 from symattn.arrays.index.expressions import Opaque
 from symattn.document.text import text
 from symattn.proof import certificate, inequality, theorem
@@ -20,7 +20,6 @@ from symattn.proof.certificate import Concluded
 from symattn.proof.relations import concluding, section
 from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.judging import DecidedRelation
-from symattn.theorems import TOPICS, of_topic
 from tests.proof.statement.falsify import DOCUMENTS, printed, questions
 
 NONE, REFUSED = "no certificate", "refused, such as a false variant"
@@ -91,7 +90,7 @@ def main(names: list[str]) -> int:
     """Print a line for the derivations, and one for the statements of theorems."""
     bare: list[str] = []
     documents = [q for name, more in DOCUMENTS if not names or name in names for q in questions(name, more)]
-    topics = [(topic, t) for topic in TOPICS for t in of_topic(topic)]
+    topics = [(topic, t) for topic in theorems.TOPICS for t in theorems.of_topic(topic)]
     said = [q for topic, t in topics if not names or {topic, t.name} & {*names} for q in printed(t)]
     for title, every in (("derivations", documents), ("statements of theorems", said)):
         found, without = counted(every)

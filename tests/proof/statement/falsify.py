@@ -14,11 +14,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from symattn import Grade
+from symattn import Grade, derive, theorems, walk
 from symattn.attention.variants import VARIANTS
-from symattn.derivations import derive
 from symattn.derivations.examples import names as examples
-from symattn.derivations.walks import walk
 from symattn.document.notation import At, Big, Call, Fence, Name, Node, Product, Relation
 from symattn.document.text import text
 from symattn.proof.relations.comparing import FalseStep
@@ -26,7 +24,6 @@ from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.judging import DecidedRelation, recorded
 from symattn.proof.relations.sentences import claims
 from symattn.proof.theorem import Theorem
-from symattn.theorems import TOPICS, of_topic
 from symattn.theorems.reading import Statement
 from tests.derivations import asking
 from tests.proof.statement.mutants import letters_of, mutants
@@ -193,8 +190,8 @@ def _wanted(names: list[str]) -> Iterator[tuple[str, list[DecidedRelation]]]:
     for name in examples():
         if not names or "walk" in names:
             yield f"walk {name}", walked(name)
-    for topic in TOPICS:
-        for theorem in of_topic(topic):
+    for topic in theorems.TOPICS:
+        for theorem in theorems.of_topic(topic):
             if not names or {theorem.name, topic} & {*names}:
                 yield theorem.name, printed(theorem)
 

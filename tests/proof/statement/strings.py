@@ -19,15 +19,12 @@ from random import Random
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from symattn import Document
-from symattn.derivations import derivation_texts, derive
-from symattn.derivations.claims import claim
+from symattn import Document, bound, claim, derive, walk
+from symattn.derivations import derivation_texts
 from symattn.derivations.examples import names as examples
-from symattn.derivations.walks import walk
 from symattn.document.model import Inline, Result, Steps, Table, Text, Values
 from symattn.document.notation import Node
 from symattn.document.text import text
-from symattn.verification.tolerances.tolerance import bound
 from tests.proof.statement.falsify import DOCUMENTS
 
 OTHER = {"=": "≠", "≠": "=", "≤": "≥", "≥": "≤", "<": ">", ">": "<", "+": "−", "−": "+", "·": "+", "√": "Σ", "Σ": "Π",

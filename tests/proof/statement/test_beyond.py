@@ -6,7 +6,7 @@ from typing import Any
 import flint
 import pytest
 
-from symattn import Evidence, Grade, InputError, Undecided
+from symattn import Evidence, Grade, InputError, Undecided, theorem
 from symattn.attention.letters_of_attention import N_K
 from symattn.document import notation as nt
 from symattn.document.formulas import formula
@@ -17,7 +17,6 @@ from symattn.proof.relations.compiling import Link
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.judging import DecidedRelation, RelationQuestion, decided, judged
 from symattn.proof.relations.section import Section
-from symattn.proof.theorem import theorem
 from symattn.theorems.texts import letters_of
 from tests.proof.statement.certified import NONE, by, counted
 from tests.proof.statement.falsify import DOCUMENTS, questions

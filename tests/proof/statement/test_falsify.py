@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from symattn import Document, Evidence, Grade
+from symattn import Document, Evidence, Grade, theorems
 from symattn.derivations.examples import names as examples
 from symattn.document.model import Result
-from symattn.theorems import TOPICS, of_topic
 from tests.proof.statement import strings
 from tests.proof.statement.falsify import DOCUMENTS, VARIANT_DOCUMENTS, Figures, falsified, printed, questions, walked
 
@@ -105,10 +104,10 @@ def left_of_theorem(found: Figures) -> list[str]:
 
 @pytest.mark.deep
 @pytest.mark.long
-@pytest.mark.parametrize("topic", TOPICS)
+@pytest.mark.parametrize("topic", theorems.TOPICS)
 def test_one_mutant_of_theorems_in_seven_is_refused(topic: str) -> None:
     refused = 0
-    for theorem in of_topic(topic):
+    for theorem in theorems.of_topic(topic):
         found = falsified(printed(theorem), stride=7)
         assert not left_of_theorem(found), theorem.name
         refused += sum(found.refused.values())
@@ -116,9 +115,9 @@ def test_one_mutant_of_theorems_in_seven_is_refused(topic: str) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("topic", TOPICS)
+@pytest.mark.parametrize("topic", theorems.TOPICS)
 def test_every_mutant_of_theorems_is_refused(topic: str) -> None:
-    for theorem in of_topic(topic):
+    for theorem in theorems.of_topic(topic):
         assert not left_of_theorem(falsified(printed(theorem))), theorem.name
 
 
