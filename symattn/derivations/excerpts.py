@@ -47,6 +47,7 @@ def with_brief(document: Document, after: Sequence[Block] = ()) -> Document:
     if results <= MAX_RESULTS_PRINTED_WHOLE:
         return document
     every = parts_of(document)
+    # The answer ends with the whole part in which the first result stands.
     to_result = (
         next(i for i, part in enumerate(every) if any(isinstance(b, Result) for b in part.blocks))
         + 1
@@ -80,6 +81,7 @@ def excerpt(document: Document, step: object = None, part: object = None) -> Doc
         if part is None
         else _find_part_by_title(document, str(part)).blocks
     )
+    # A step alone may use letters that blocks before it define.
     chosen = (*_defined_before(document, blocks[0]), *blocks)
     command = f"{document.command} {option}"
     return replace(document, blocks=chosen, brief=(), hints=(), page=None, command=command)
@@ -111,6 +113,7 @@ def _without_further(block: Block, further: Sequence[DocumentSection]) -> Block:
     """Return assumptions without those that are made for one of the further parts alone; other blocks as they are."""
     if not isinstance(block, Assumptions):
         return block
+    # The remark of such an assumption says so by the title of its part.
     alone = [f"“{part.title}” alone" for part in further]
     items = (
         item for item in block.items if not any(words in plain_text(item.remark) for words in alone)

@@ -68,6 +68,7 @@ class Verdict(Enum):
     @property
     def holds(self) -> bool | None:
         """Whether what was asked holds: False for a fault, None if that is undecided."""
+        # None, as neither answer of a yes or no may stand for what is undecided.
         return {Verdict.FAULT: False, Verdict.UNDECIDED: None}.get(self, True)
 
     @property
@@ -101,6 +102,7 @@ class Evidence:
     RECORD = "grade, where, epsilon?"
 
     def __post_init__(self) -> None:
+        # An ε beside another grade would read as if that one could be wrong by chance.
         if (self.grade is Grade.TESTED) != (self.epsilon is not None):
             raise ValueError("epsilon belongs to the grade 'tested', and to no other")
 
