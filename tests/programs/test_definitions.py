@@ -41,16 +41,18 @@ def test_a_parameter_for_the_mask_that_there_is_not_is_refused() -> None:
 def decays_behind_the_write(q: Any, k: Any, v: Any, g: Any) -> Any:
     h, n, d = q.shape
     state, out = np.zeros((h, d, v.shape[-1]), q.dtype), np.zeros_like(v)
+    decay = np.exp(np.resize(g, h))  # it runs with any number of heads
     for t in range(n):
-        state = (state + k[:, t, :, None] * v[:, t, None, :]) * np.exp(g)[:, None, None]
+        state = (state + k[:, t, :, None] * v[:, t, None, :]) * decay[:, None, None]
         out[:, t] = (q[:, t, None, :] @ state)[:, 0]
     return out
 
 
 def decays_behind_the_write_without_names(q: Any, k: Any, v: Any, g: Any) -> Any:
     state, out = np.zeros((len(q), q.shape[2], v.shape[-1]), q.dtype), np.zeros_like(v)
+    decay = np.exp(np.resize(g, len(q)))
     for t in range(q.shape[1]):
-        state = (state + k[:, t, :, None] * v[:, t, None, :]) * np.exp(g)[:, None, None]
+        state = (state + k[:, t, :, None] * v[:, t, None, :]) * decay[:, None, None]
         out[:, t] = (q[:, t, None, :] @ state)[:, 0]
     return out
 
@@ -62,6 +64,22 @@ def test_a_wrong_function_is_judged_with_the_axes_that_its_text_names() -> None:
     nameless = definitions.target(decays_behind_the_write_without_names, request).convention
     assert not [note for note in named.notes if "(n, h, d)" in note]
     assert [note for note in nameless.notes if "(n, h, d)" in note]
+
+
+def decays_behind_the_write_of_heads(q: Any, k: Any, v: Any, g: Any) -> Any:
+    state, out = np.zeros((len(q), q.shape[2], v.shape[-1]), q.dtype), np.zeros_like(v)
+    for t in range(q.shape[1]):
+        state = (state + k[:, t, :, None] * v[:, t, None, :]) * np.exp(g)[:, None, None]
+        out[:, t] = (q[:, t, None, :] @ state)[:, 0]
+    return out
+
+
+def test_a_wrong_function_is_judged_in_the_order_of_axes_in_which_its_shapes_fit() -> None:
+    spec = LinearAttention(feature="identity", normalised=False, gate="head")
+    request = requested(spec, dtype="float32", framework="numpy", layout="auto")
+    # With as many tokens as heads it would run in both orders.
+    convention = definitions.target(decays_behind_the_write_of_heads, request).convention
+    assert not [note for note in convention.notes if "(n, h, d)" in note]
 
 
 @pytest.mark.parametrize("numbers", [(1,), (2,), (3,), (4,), (2, 3), (3, 4)])

@@ -102,3 +102,26 @@ def softmax_with_window_alone(scores: Array) -> Array:
 def test_a_causal_mask_that_is_left_out_with_a_window_is_not_called_a_join() -> None:
     (fault,) = verify(softmax_with_window_alone, Softmax(Attention(causal=True, window=3))).faults
     assert fault.cause == "the causal mask is left out with the window: all later keys are seen"
+
+
+def raw_gates_with_step_reversed(
+    q: Array, k: Array, v: Array, g: Array, beta: Array, A_log: Array, dt_bias: Array
+) -> Array:
+    gates = -np.exp(A_log)[:, None] * np.logaddexp(0, g - dt_bias[:, None])
+    b = 1 / (1 + np.exp(-beta))
+    out = np.zeros_like(v)
+    for h in range(q.shape[0]):
+        state = np.zeros((k.shape[-1], v.shape[-1]), q.dtype)
+        for t in range(q.shape[1]):
+            state = np.exp(gates[h, t]) * state
+            state = state + b[h, t] * np.outer(k[h, t], v[h, t] - k[h, t] @ state)
+            out[h, t] = q[h, t] @ state
+    return out
+
+
+@pytest.mark.deep
+def test_a_wrong_function_is_called_in_the_order_of_axes_in_which_it_runs() -> None:
+    # With as many heads as tokens it runs on (n, h, d), too, and fails there in other calls.
+    program = next(p for p in PROGRAMS if p.name == "delta_of_raw_gates")
+    (fault,) = verify(raw_gates_with_step_reversed, program.spec).faults
+    assert fault.step != "call"
