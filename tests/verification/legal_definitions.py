@@ -232,24 +232,6 @@ def gates_by_chunks(q: Array, k: Array, v: Array, g: Array, do: Array) -> Any:
     return dq, dk, dv, dg
 
 
-def delta_by_adjoints(q: Array, k: Array, v: Array, beta: Array, do: Array) -> Any:
-    n, one = len(q), np.eye(k.shape[1], dtype=q.dtype)
-    states = [np.zeros((k.shape[1], v.shape[1]), q.dtype)]
-    for t in range(n):
-        states.append((one - beta[t] * np.outer(k[t], k[t])) @ states[-1] + np.outer(beta[t] * k[t], v[t]))
-    dq = np.stack([states[t + 1] @ do[t] for t in range(n)])
-    dk, dv, db = np.zeros_like(k), np.zeros_like(v), np.zeros_like(beta)
-    back = np.zeros_like(states[0])
-    for t in reversed(range(n)):
-        back += np.outer(q[t], do[t])
-        written = k[t] @ back
-        dv[t] = beta[t] * written
-        db[t] = written @ v[t] - written @ (k[t] @ states[t])
-        dk[t] = beta[t] * (back @ v[t] - back @ (k[t] @ states[t]) - states[t] @ written)
-        back = (one - beta[t] * np.outer(k[t], k[t])) @ back
-    return dq, dk, dv, db
-
-
 # -- the delta rule ----------------------------------------------------------------------------------------------------
 def delta_by_inverse(q: Array, k: Array, v: Array, g: Array, beta: Array) -> Array:
     n, decay = len(q), _decays(g)
@@ -258,15 +240,6 @@ def delta_by_inverse(q: Array, k: Array, v: Array, g: Array, beta: Array) -> Arr
     for i in range(1, n):
         inverse[i, :i] = -lower[i, :i] @ inverse[:i, :i]
     return (q @ k.T * decay) @ (inverse @ (beta[:, None] * v))
-
-
-def delta_by_products(q: Array, k: Array, v: Array, g: Array, beta: Array) -> Array:
-    state, one, rows = np.zeros((k.shape[1], v.shape[1]), q.dtype), np.eye(k.shape[1], dtype=q.dtype), []
-    for t in range(len(q)):
-        moved = np.exp(g[t]) * (one - beta[t] * np.outer(k[t], k[t]))
-        state = moved @ state + np.outer(k[t] * beta[t], v[t])
-        rows.append(q[t] @ state)
-    return np.stack(rows)
 
 
 def delta_of_transposed_states(q: Array, k: Array, v: Array, g: Array, beta: Array) -> Array:
@@ -279,14 +252,6 @@ def delta_of_transposed_states(q: Array, k: Array, v: Array, g: Array, beta: Arr
 
 
 # -- erasure -----------------------------------------------------------------------------------------------------------
-def pairs_by_matrices(q: Array, k: Array, v: Array, g: Array, a: Array, b: Array) -> Array:
-    state, rows = np.zeros((k.shape[1], v.shape[1]), q.dtype), []
-    for t in range(len(q)):
-        state = (np.diag(np.exp(g[t])) + np.outer(b[t], a[t])) @ state + np.outer(k[t], v[t])
-        rows.append(q[t] @ state)
-    return np.stack(rows)
-
-
 def pairs_of_transposed_states(q: Array, k: Array, v: Array, g: Array, a: Array, b: Array) -> Array:
     state, out = np.zeros((v.shape[1], k.shape[1]), q.dtype), np.empty_like(v)
     for t in range(len(q)):
@@ -379,7 +344,8 @@ _TURNED = Attention(causal=True, position=Rotary(layout="interleaved"))
 _GATES = Gradient(LinearAttention(gate="token", **_LINEAR))
 _GATED_DELTA = LinearAttention(gate="token", **_DELTA)
 _PAIRS = LinearAttention(gate="feature", erase="pair", erases="before", **_DELTA)
-#: Three rewrites of each family of ``plain_definitions.PROGRAMS``.
+#: Two rewrites or more of each family of ``plain_definitions.PROGRAMS``.
+#: Products of matrices (d, d) at each token are left out: on residues they take minutes, and ten gigabytes.
 REWRITES: tuple[Program, ...] = tuple(
     Program(function.__name__, function, spec)
     for spec, functions in (
@@ -390,9 +356,8 @@ REWRITES: tuple[Program, ...] = tuple(
         (Cached(_TURNED), (cache_with_complex_turns,)),
         (Gradient(_CAUSAL), (gradient_by_jacobians, gradient_by_rows, gradient_of_transposes)),
         (_GATES, (gates_by_pairs, gates_by_chunks)),
-        (Gradient(LinearAttention(**_DELTA)), (delta_by_adjoints,)),
-        (_GATED_DELTA, (delta_by_inverse, delta_by_products, delta_of_transposed_states)),
-        (_PAIRS, (pairs_by_matrices, pairs_of_transposed_states, pairs_by_columns)),
+        (_GATED_DELTA, (delta_by_inverse, delta_of_transposed_states)),
+        (_PAIRS, (pairs_of_transposed_states, pairs_by_columns)),
         (Block(attention=_CAUSAL), (block_of_joined_weights, block_by_rows, block_in_halves)),
     )
     for function in functions
