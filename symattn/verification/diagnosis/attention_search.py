@@ -13,6 +13,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from math import inf
 
 from symattn.arrays.formats import HALF
 from symattn.attention.spec import Attention
@@ -161,11 +162,16 @@ class AttentionSearch(Search):
         self.begin()
         survivors = self.survivors([*mistakes])
         # Clear mistakes first; without any, as in half formats, mistakes that leave little.
-        likely = [m for m in survivors if self.tells(m)] or screening.best(
-            self, self.wrong, survivors
-        )
+        clear = [m for m in survivors if self.tells(m) and not self._leaves_more_than_all(m)]
+        likely = clear or screening.best(self, self.wrong, survivors)
         self.begin()  # the effort spent on the many is not charged to the few that are left
         return likely
+
+    def _leaves_more_than_all(self, mistake: Mistake) -> bool:
+        """Return whether a function is farther from the mistake than from the definition: one case may fit by chance,
+        such as a row near 0, which a norm magnifies."""
+        # Infinity says that nothing was compared, as where shapes differ.
+        return 1 < screening.left(self, self.wrong, mistake) < inf
 
     def _dim_sometimes(self) -> Iterator[Mistake]:
         """Yield dim mistakes made at some sizes only, if they account for nearly all of the error.
