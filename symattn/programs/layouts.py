@@ -109,14 +109,15 @@ def of_layout(name: str, values: Tensor, layout: Layout) -> Tensor:
 
 
 def from_layout(output: Tensor, inputs: Inputs, layout: Layout) -> Tensor:
-    """Return the output in the axes of the inputs, or unchanged if it does not have the axes of the layout."""
+    """Return the output in the axes of the inputs, or with others if it does not have the axes of the layout."""
     if layout == "nd":
         return output
     source = "q" if "q" in inputs else "x"
     order, array = _axes_in_layout(source, layout), inputs[source]
     joined = source == "q" and layout[-1] == "c"
     if output.ndim != max(len(order), array.ndim) - joined:
-        return output
+        # Heads that stay apart are not side by side, though the axes are those of the inputs.
+        return output[None, ...] if joined and output.ndim == array.ndim else output
     if joined:
         # Heads are counted in the inputs, since the output may have another width.
         h = array.shape[-3] if array.ndim > 2 else 1
