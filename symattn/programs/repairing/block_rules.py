@@ -160,6 +160,30 @@ def change_assignment(s: BlockStatement) -> Changes:
         yield [s.put(s.node, new)], _first_line(old), _first_line(new)
 
 
+def assign_result(s: BlockStatement) -> Changes:
+    """A call whose result nobody takes changes the array that it is of: ``s.masked_fill(m, 0)`` changes no ``s``."""
+    call = s.node.value if isinstance(s.node, ast.Expr) else None
+    if not isinstance(call, ast.Call):
+        return
+    kind = s.function.kind(call)
+    # The object of a method, or the first argument of a function.
+    changed = [call.func.value] if isinstance(call.func, ast.Attribute) else []
+    changed += call.args[:1]
+    for node in changed:
+        is_target = isinstance(node, ast.Name | ast.Subscript)
+        if is_target and kind.is_array and s.function.kind(node).name == kind.name:
+            text = s.text(call)
+            new = f"{s.text(node)} = {text}"
+            yield [s.put(s.node, new)], _first_line(text), _first_line(new)
+
+
+def change_jump(s: BlockStatement) -> Changes:
+    """The next pass of a loop in place of its end, and the other way."""
+    if isinstance(s.node, ast.Break | ast.Continue):
+        old, new = ("break", "continue") if isinstance(s.node, ast.Break) else ("continue", "break")
+        yield [s.put(s.node, new)], old, new
+
+
 def change_target(s: BlockStatement) -> Changes:
     name = _name_of_assigned_target(s)
     if not name or not isinstance(s.node, ast.Assign):
@@ -235,6 +259,8 @@ BLOCK_RULES: tuple[BlockRule, ...] = (
     BlockRule("moved", 1, move_out, likely=True),
     BlockRule("moved", 1, move_in, likely=True),
     BlockRule("assignment", 1, change_assignment, likely=True),
+    BlockRule("assignment", 1, assign_result, likely=True, added=LOOKED_AT, where="arrays"),
+    BlockRule("jump", 1, change_jump, likely=True, added=LOOKED_AT),
     BlockRule("assignment", 2, change_target),
     BlockRule("factor", 2, rescale_before),
     BlockRule("assignment", 3, assign_at_end),

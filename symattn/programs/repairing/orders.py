@@ -223,13 +223,13 @@ def take_infinity(p: Place) -> Changes:
 
 
 def fill_with_minus_infinity(p: Place) -> Changes:
-    """−∞ in place of a zero that is written into entries, or that a call fills in."""
+    """−∞ in place of a number, not below 0, that is written into entries, or that a call fills in."""
     # The number of a module has no target here.
     targets = getattr(p.parent, "targets", ())
     is_written = any(isinstance(target, ast.Subscript) for target in targets)
     is_filled = isinstance(p.parent, ast.Call) and _name_of(p.parent) in _FILLING
     value = p.node.value
-    if p.xp and (is_written or is_filled) and type(value) in (int, float) and value == 0:
+    if p.xp and (is_written or is_filled) and type(value) in (int, float) and value >= 0:
         yield f"-{p.infinity}"
 
 

@@ -57,6 +57,11 @@ BODIES = [
     ("±1", 1, "return x * n", "return x * (n + 1)"),
     ("negated", 1, "return np.where(m, x, 0)", "return np.where(~m, x, 0)"),
     ("variable", 1, "return x + x", "return x + y"),
+    ("assignment", 1, "y.clip(0, 1)\n    return x * y", "y = y.clip(0, 1)\n    return x * y"),
+    ("assignment", 1, "np.add(x[0], 1)\n    return x + y", "x[0] = np.add(x[0], 1)\n    return x + y"),
+    ("jump", 1, "for i in ids:\n        if i == 1:\n            break\n        n = n + i\n    return x * n",
+     "return x * (n + 5)"),
+    ("infinity", 1, "return np.where(m, x, 1e-9)", "return np.where(m, x, -np.inf)"),
     ("variance", 2, "return x - x.var(axis=0)", "return x - (x * x).mean(axis=0)"),
     ("variance", 2, "return x - np.var(y, axis=0)", "return x - np.mean(y * y, axis=0)"),
     ("brackets", 2, "return x * y + n", "return x * (y + n)"),
@@ -243,6 +248,12 @@ def test_a_rule_repairs_a_mistake(tmp_path: Path, rule: str, tier: int, wrong: s
             if edit.rule == rule and _agrees(version, wanted):
                 found.append(edit)
     assert found, [e.new for e in edits if e.rule == rule]
+
+
+@pytest.mark.parametrize("body", ["x.tolist()\n    return x", "print(n)\n    return x", "ids.sort()\n    return x"])
+def test_a_result_that_is_no_array_is_not_assigned(tmp_path: Path, body: str) -> None:
+    _, edits = _edits_of(_function(tmp_path, "wrong", body), (1,))
+    assert not [e for e in edits if e.rule == "assignment"]
 
 
 def test_every_rule_has_a_mistake_that_it_repairs() -> None:
