@@ -290,9 +290,9 @@ def shapes(subject: Definition, judged: CaseResult) -> str:
     """Describe the actual and the expected shapes."""
     if len(subject.outputs) == 1:
         shape, expected = judged.outcome.shape, judged.parts[0].expected.allowed.shape
-        # Equal numbers differ by what they count: heads that stay apart where they are asked for side by side.
+        # Equal numbers differ by what they count: heads that stay apart where they belong side by side.
         if tuple(shape) == tuple(expected):
-            return f"shape {shape}, heads first, expected the axes of the layout that was asked for"
+            return f"shape {shape}, heads first, expected the axes of the given layout"
         return f"shape {shape}, expected {expected}"
     got = [part.got.shape if part.got is not None else "no array" for part in judged.parts]
     wanted = [

@@ -27,4 +27,4 @@ def test_heads_that_stay_apart_are_not_side_by_side(end: Any, verdict: str) -> N
     report = verify(attention, Attention(heads=2), layout="nc")
     assert report.verdict.value == verdict
     if report.faults:
-        assert "heads first, expected the axes of the layout" in str(report)
+        assert "heads first, expected the axes of the given layout" in str(report)
