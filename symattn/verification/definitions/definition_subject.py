@@ -255,13 +255,31 @@ class Definition:
         results = (tuple(axis.split("*")) for axis in shape.split())
         return tuple(a for a in results if all(f.isdecimal() or f in sizes for f in a))
 
+    @property
+    def fixed_sizes(self) -> dict[str, int]:
+        """The letters that are the same in every case, such as the number of heads in h*d_k, with their sizes."""
+        sizes_of_letters = {x: {sizes.get(x) for sizes in self.shapes} for x in sorted(self.kept)}
+        return {
+            x: n
+            for x, of in sizes_of_letters.items()
+            if len(of) == 1 and (n := next(iter(of))) is not None
+        }
+
+    def has_fixed_sizes(self, inputs: Inputs) -> bool:
+        """Return whether the axes of arrays have the sizes that are the same in every case, as widths of a module."""
+        fixed, shapes = self.fixed_sizes, {i.name: i.shape for i in self.inputs}
+        for name, a in inputs.items():
+            letters = shapes.get(name, "").split()
+            for product, n in zip(reversed(letters), reversed(np.shape(a)), strict=False):
+                factors = product.split("*")
+                is_fixed = all(f.isdecimal() or f in fixed for f in factors)
+                if is_fixed and n != prod(known(f, fixed) for f in factors):
+                    return False
+        return True
+
     def sizes_of(self, inputs: Inputs) -> dict[str, int]:
         """Return the sizes by letter, from the arrays; leading axes that an array lacks are left out."""
-        # letters that are the same in every case, such as the number of heads in h*d_k
-        fixed = {x: {sizes.get(x) for sizes in self.shapes} for x in sorted(self.kept)}
-        result = {
-            x: n for x, of in fixed.items() if len(of) == 1 and (n := next(iter(of))) is not None
-        }
+        result = self.fixed_sizes
         axes: list[tuple[list[str], int]] = []
         for name, a in inputs.items():
             letters = next(i.shape for i in self.inputs if i.name == name).split()

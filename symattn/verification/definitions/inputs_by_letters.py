@@ -520,9 +520,10 @@ class InputsByLetters(InputSource):
     def case_of_attention(
         self, session: Session, group: str, title: str, made: Mapping[str, Array], rng: Random
     ) -> Case | None:
-        """Return a case whose attention has these inputs; None if the definition has none."""
+        """Return a case whose attention has these inputs; None if the definition has none, or other sizes."""
         arranged = None if self.definition.inner is None else self.definition.inner.arrange(made)
-        if arranged is None:
+        # Widths of a module that is called with other weights stay as they are.
+        if arranged is None or not self.definition.has_fixed_sizes(arranged):
             return None
         return Case(group, title, self.with_drawn(session, arranged, rng))
 
