@@ -35,6 +35,7 @@ from symattn.bounds.judge import judge
 from symattn.programs import definitions
 from symattn.programs.specifications import definitions_of
 from symattn.programs.verifying import Options, requested, verified
+from symattn.verification import effort
 from symattn.verification.definitions import definition_judge, gradients
 from symattn.verification.definitions.definition_judge import explains, legal
 from symattn.verification.definitions.definition_mistakes import of_fields
@@ -172,7 +173,7 @@ def test_larger_errors_are_sought_from_inputs_at_random() -> None:
 @pytest.mark.deep
 def test_that_not_every_mistake_was_tried_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """The work that is counted ends the search, and the report does not say that no known mistake explains it."""
-    monkeypatch.setattr(causes, "_SCREENED", 0)
+    monkeypatch.setattr(effort, "_EXPLAINING", 0.01)
     monkeypatch.setattr(causes.Search, "witnesses", ())  # on residues it would be seen at once
     (case,) = chosen("norms.offset_forgotten")
     (fault,) = verify(case.program, case.spec, examples=0).faults
