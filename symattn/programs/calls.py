@@ -183,10 +183,13 @@ class Target:
         adapted = own.around(function) if _is_wrapper(own) else function
         return Target(adapted, self.convention, self._name)
 
-    def attempt(self, inputs: Inputs) -> tuple[NDArray[np.float64] | None, ...]:
+    def attempt(
+        self, inputs: Inputs, memory: Memory = "contiguous"
+    ) -> tuple[NDArray[np.float64] | None, ...]:
         """Call the function once and return its outputs alone; nothing if it raises.
 
-        This is ``run`` without its records, for edits of which most fail: prints and warnings are the caller's.
+        This is ``run`` without its records, for edits of which most fail: prints and warnings are the caller's. Of the
+        ``memory`` only whether NumPy runs what JAX would compile matters.
         """
         arguments = self._compute_call_arguments(inputs)
         passed = {
@@ -196,8 +199,11 @@ class Target:
         destination = self.convention.destination
         for listener in _listeners:
             listener()
+        instead: AbstractContextManager[object] = contextlib.nullcontext()
+        if memory == "interpreted":
+            instead = interpreting()
         try:
-            with self.around_call():
+            with self.around_call(), instead:
                 output = self._function(*places, **keywords)
         except KeyboardInterrupt:
             raise

@@ -15,7 +15,7 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
-from symattn.bounds.called_target import APART, Failure, Inputs, Outcome, Runner
+from symattn.bounds.called_target import APART, Failure, Inputs, Memory, Outcome, Runner
 from symattn.bounds.case_result import UNFIT, Case, CaseResult, compared
 from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Array, Maker
@@ -415,6 +415,15 @@ class Session:
         self.compiled_sizes.add(sizes)
         self.largest_compiled = max(self.largest_compiled, case.size)
         return case
+
+    def way_without_compiling(self, case: Case) -> Memory:
+        """Return how to call edited code with a case: JAX would compile each edit anew, so that NumPy runs it.
+
+        Whether an edit is right is asked of compiled programs as well, in a new search.
+        """
+        is_plain = case.memory == "contiguous"
+        compiles = self.runner.convention.compiles and not self.distrusts_numpy
+        return "interpreted" if is_plain and compiles else case.memory
 
     def share(self, name: str, cases: Iterable[Case], kept: float = 0.0) -> Iterator[Case]:
         """Yield the first few cases of a group, and the others while more effort remains than is ``kept``."""

@@ -207,6 +207,25 @@ def with_another_scale_of_many_queries(q: Any, k: Any, v: Any) -> Any:
     return attended(scores(q, k) * (1.03 if q.shape[-2] > 512 else 1.0), v)
 
 
+def test_edits_are_tried_without_compiling() -> None:
+    """NumPy runs one attempt, and gives what XLA gives; where it was wrong before, edits are compiled."""
+    how, case = Options(), Case("shapes", "normal numbers", arrays(7))
+    with how.opened(streamed, Attention()) as runner:
+        session = how.session(runner, Attention())
+        with interpreting.interpreting() as ran:
+            (by_numpy,) = runner.attempt(case.inputs, session.way_without_compiling(case))
+        (by_xla,) = runner.attempt(case.inputs, "contiguous")
+        assert session.way_without_compiling(case) == "interpreted"
+        assert session.way_without_compiling(replace(case, memory="strided")) == "strided"
+        session.distrusts_numpy = True
+        assert session.way_without_compiling(case) == "contiguous"
+    assert not ran  # the attempt has a list of its own
+    assert by_numpy is not None
+    assert by_xla is not None
+    assert np.allclose(by_numpy, by_xla, rtol=1e-5, atol=1e-6)
+    assert not np.array_equal(by_numpy, np.zeros_like(by_numpy))
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "function", [with_an_odd_key_lost, with_another_scale_of_wide_rows, with_another_scale_of_many_queries]

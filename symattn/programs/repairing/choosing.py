@@ -157,7 +157,7 @@ def _samples_of(session: Session, wrong: Sequence[CaseResult]) -> Samples:
     def sample(r: CaseResult) -> JudgedSample:
         # A record may be in several lists, which share its sample.
         if id(r) not in judged_samples:
-            judged_samples[id(r)] = _sample_of(r)
+            judged_samples[id(r)] = _sample_of(session, r)
         return judged_samples[id(r)]
 
     subject = session.subject
@@ -173,12 +173,13 @@ def _samples_of(session: Session, wrong: Sequence[CaseResult]) -> Samples:
     )
 
 
-def _sample_of(r: CaseResult) -> JudgedSample:
+def _sample_of(session: Session, r: CaseResult) -> JudgedSample:
     """Return a judged case as trials need it."""
     near = tuple(np.asarray(part.expected.near, dtype=np.float64) for part in r.parts)
     allowed = tuple(np.asarray(part.expected.allowed, dtype=np.float64) for part in r.parts)
     is_wrong, slack = r.finding is not None, _slack_for_repaired_error(r)
-    return JudgedSample(dict(r.case.inputs), r.case.memory, near, allowed, is_wrong, slack)
+    memory = session.way_without_compiling(r.case)
+    return JudgedSample(dict(r.case.inputs), memory, near, allowed, is_wrong, slack)
 
 
 def _numbers_told(subject: Definition) -> tuple[float, ...]:
@@ -497,7 +498,7 @@ class _EditSearch:
             )
             cases = [Case(refuted.case.group, "drawn anew", x) for x in islice(alike, 1)]
             judged += [session.run_case(case) for case in cases if session.admits(case)]
-        samples = [_sample_of(r) for r in judged if r.finding in _FINDINGS and r.parts]
+        samples = [_sample_of(session, r) for r in judged if r.finding in _FINDINGS and r.parts]
         if samples:
             self._trials.add(samples)
             self._sampled += len(samples)

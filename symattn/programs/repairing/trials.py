@@ -367,7 +367,7 @@ class Trials:
         self._begin_call(first)
         if expected is not None:
             version.around_call = partial(_until_wrong_entry, expected)
-        share = self._share_of(version.attempt(first.inputs), first)
+        share = self._share_of(version.attempt(first.inputs, first.memory), first)
         if share < 1:
             return False, share
         if expected is not None:
@@ -403,7 +403,7 @@ class Trials:
         for sample in self._samples.various:
             # Without the records of a call: the order of partial repairs is no answer.
             self._begin_call(sample)
-            total += self._share_of(version.attempt(sample.inputs), sample)
+            total += self._share_of(version.attempt(sample.inputs, sample.memory), sample)
         return total
 
     def _share_of_right_entries(self, version: Target, sample: JudgedSample) -> float:
