@@ -45,7 +45,7 @@ class DefinitionSearch(AttentionSearch):
 
     @property
     def flow(self) -> DefinitionFlow:
-        """What the definition runs, and what can be wrong in it."""
+        """The flow of the definition, with its mistakes."""
         return self.subject.flow
 
     @cached_property

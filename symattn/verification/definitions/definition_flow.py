@@ -43,7 +43,7 @@ AttentionOfNames = tuple[Attention, frozenset[str]]
 
 
 class DefinitionFlow(ABC):
-    """What a definition runs, and its mistakes by rule.
+    """The run of a definition, and its mistakes by rule.
 
     ``names`` are those of the inputs that a function takes.
     """

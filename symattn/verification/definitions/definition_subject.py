@@ -411,7 +411,7 @@ class Definition:
 
     @cached_property
     def flow(self) -> DefinitionFlow:
-        """What it runs, and what can be wrong in it."""
+        """The flow of its steps or ways, and of what can be wrong in them."""
         return self.make_flow(self)
 
     @property
