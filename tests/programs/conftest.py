@@ -17,6 +17,8 @@ from tests.programs.programs import Program
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
     """``program(text, name)`` writes a file; what importing it leaves behind is cleared away."""
     monkeypatch.chdir(tmp_path)
+    # A test elsewhere may have loaded its own file of this name, and left it.
+    sys.modules.pop("attn", None)
     path, modules = list(sys.path), set(sys.modules)
 
     def write(text: str, name: str = "attn.py") -> Path:
