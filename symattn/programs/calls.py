@@ -105,12 +105,10 @@ class Target:
             for a, array in passed.items()
             if not isinstance(array, (int, float)) and a.input != DESTINATION
         }
-        interpreted: list[bool] = []
-        instead = interpreting() if memory == "interpreted" else contextlib.nullcontext(interpreted)
         with (
             frameworks.suspects(self.convention.framework, self.convention.dtype) as runtimes,
             self.around_call(),
-            instead as interpreted,
+            _interpreting_if_requested(memory) as interpreted,
         ):
             report = watch(self._function, *layouts.placed(self.convention.arguments, passed))
             report = self._with_written(report, passed)
@@ -199,11 +197,8 @@ class Target:
         destination = self.convention.destination
         for listener in _listeners:
             listener()
-        instead: AbstractContextManager[object] = contextlib.nullcontext()
-        if memory == "interpreted":
-            instead = interpreting()
         try:
-            with self.around_call(), instead:
+            with self.around_call(), _interpreting_if_requested(memory):
                 output = self._function(*places, **keywords)
         except KeyboardInterrupt:
             raise
@@ -388,6 +383,14 @@ class Target:
             returned=returned,
             others=tuple(others),
         )
+
+
+def _interpreting_if_requested(memory: Memory) -> AbstractContextManager[list[bool]]:
+    """Return the context in which NumPy runs what JAX would compile, if that way of calling is requested.
+
+    Its list has an entry for each program that NumPy ran.
+    """
+    return interpreting() if memory == "interpreted" else contextlib.nullcontext([])
 
 
 def _returning_what_it_writes(function: Function, how: Convention) -> Function:

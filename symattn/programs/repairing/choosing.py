@@ -273,7 +273,7 @@ class _EditSearch:
             inf if opened.has_kernels else for_edits(session.budget),
             session.budget,
             lambda: getattr(session.runner, "spent", (0, 0)),
-            within=None if opened.has_kernels else getattr(session, "effort_of_searches", None),
+            within=None if opened.has_kernels else session.effort_of_searches,
         )
         self._work = 0.0  # of trials, as far as it is spent
         self._tried, self._cut = 0, False

@@ -1,6 +1,7 @@
 """The search for repairs: which edits are tried, and that none is tried twice."""
 
 from dataclasses import replace
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,7 +44,7 @@ def test_edits_alike_to_a_refused_one_are_tried_next_and_once() -> None:
     for alike, number in enumerate((0, 20, 110)):
         edits[number] = replace(edits[number], group=1, alike=alike)
     trials: Any = Trials(edits)
-    session: Any = SimpleNamespace(budget=1e9, runner=None)
+    session: Any = SimpleNamespace(budget=1e9, runner=None, effort_of_searches=Effort(inf))
     samples: Any = SimpleNamespace(all=())
     found = _EditSearch(session, trials, Opened("f.py", "", 16), samples, 1).found()
     assert trials.screened == [*range(50), 110, *range(50, 110), *range(111, 120)]
@@ -78,7 +79,7 @@ def test_a_bounded_number_of_kernels_edits_follows_one_by_another_path(
 ) -> None:
     monkeypatch.setattr(choosing, "examine", lambda *_: EditAnswer(Grade.SAMPLED))
     trials: Any = TrialsByAnotherPath(same_path)
-    session: Any = SimpleNamespace(budget=1e9, runner=None)
+    session: Any = SimpleNamespace(budget=1e9, runner=None, effort_of_searches=Effort(inf))
     samples: Any = SimpleNamespace(all=())
     repairs = _EditSearch(session, trials, Opened("f.py", "", 16), samples, 1).found().repairs
     assert len(trials.screened) == lines
@@ -108,7 +109,7 @@ class TrialsOfTwoMistakes(TrialsByAnotherPath):
 def test_an_edit_that_repairs_calls_is_paired_with_insertions(monkeypatch: pytest.MonkeyPatch, second: int) -> None:
     monkeypatch.setattr(choosing, "examine", lambda *_: EditAnswer(Grade.SAMPLED))
     trials: Any = TrialsOfTwoMistakes(second)
-    session: Any = SimpleNamespace(budget=1e9, runner=None, seed=0)
+    session: Any = SimpleNamespace(budget=1e9, runner=None, effort_of_searches=Effort(inf), seed=0)
     samples: Any = SimpleNamespace(all=[SimpleNamespace(wrong=True)] * 10)
     (repair,) = _EditSearch(session, trials, Opened("f.py", ""), samples, 10).found().repairs
     lines = {r.line for r in repair.replacements}
@@ -153,7 +154,7 @@ def test_no_pair_is_tried_twice_and_the_edit_that_repairs_most_is_reported(
     repaired: dict[int, int], pairs: int, best: int
 ) -> None:
     trials: Any = TrialsOfHalves(repaired)
-    session: Any = SimpleNamespace(budget=1e9, runner=None, seed=0)
+    session: Any = SimpleNamespace(budget=1e9, runner=None, effort_of_searches=Effort(inf), seed=0)
     samples: Any = SimpleNamespace(all=[SimpleNamespace(wrong=True)] * 10)
     (repair,) = _EditSearch(session, trials, Opened("f.py", ""), samples, 10).found().repairs
     tried = [frozenset(pair) for pair in trials.screened if len(pair) == 2]
@@ -168,7 +169,7 @@ def test_a_note_says_that_edits_without_last_questions_were_left_out(monkeypatch
     trials: Any = Trials(edits)
     trials.screen = lambda several: [Screened(n, True) for n, one in enumerate(several) if len(one) == 1]
     trials.score, trials.version = (lambda edits: [0.0] * len(edits)), lambda edits: object()
-    session: Any = SimpleNamespace(budget=1e9, runner=None, seed=0)
+    session: Any = SimpleNamespace(budget=1e9, runner=None, effort_of_searches=Effort(inf), seed=0)
     note = _EditSearch(session, trials, Opened("f.py", ""), SimpleNamespace(all=()), 1).found().note  # type: ignore[arg-type]
     assert note == "9 edits of its source were tried, but not all; none makes it right."
 
@@ -178,7 +179,7 @@ def test_counted_work_ends_a_search_and_a_note_says_what_was_left() -> None:
     trials: Any = TrialsByAnotherPath()
     trials.screen, trials.score = (lambda several: trials.screened.extend(several) or []), lambda edits: []
     trials.work_done = lambda: 20.0 * len(trials.screened)
-    session: Any = SimpleNamespace(budget=3, runner=None, seed=0)
+    session: Any = SimpleNamespace(budget=3, runner=None, effort_of_searches=Effort(inf), seed=0)
     note = _EditSearch(session, trials, Opened("f.py", ""), SimpleNamespace(all=()), 1).found().note  # type: ignore[arg-type]
     left = "but not 650 of tier 1 and 900 of tier 2 and 900 of tier 3"
     assert note == f"250 edits of its source were tried, {left}; none makes it right (raise --budget)."
@@ -209,7 +210,7 @@ def test_a_limit_beyond_all_lengths_comes_after_an_edit_without_one(
     trials: Any = Trials(edits)
     trials.screen = lambda several: [Screened(n, True) for n, _ in enumerate(several)]
     trials.version = lambda edits: object()
-    session: Any = SimpleNamespace(budget=1e9, runner=None, lengths={7, longest})
+    session: Any = SimpleNamespace(budget=1e9, runner=None, effort_of_searches=Effort(inf), lengths={7, longest})
     (repair,) = _EditSearch(session, trials, Opened("f.py", ""), SimpleNamespace(all=()), 1).found().repairs  # type: ignore[arg-type]
     assert (repair.new, repair.path) == (chosen, "same")
     # Alone it is reported, with the reservation, unless the specification has this number.
@@ -250,7 +251,7 @@ def test_small_edits_first_find_what_all_edits_of_a_tier_find(monkeypatch: pytes
         trials: Any = TrialsAtRandom(rng)
         answers = {n: EditAnswer(Grade.SAMPLED if n in trials.right else None, new_search=True) for n in trials.passing}
         monkeypatch.setattr(choosing, "examine", lambda _, n, *rest, answers=answers: answers[n])
-        session: Any = SimpleNamespace(budget=1e9, runner=None, seed=0)
+        session: Any = SimpleNamespace(budget=1e9, runner=None, effort_of_searches=Effort(inf), seed=0)
         searches = [
             _EditSearch(session, trials, Opened("f.py", ""), SimpleNamespace(all=()), 1)  # type: ignore[arg-type]
             for _ in range(2)
@@ -338,7 +339,7 @@ def test_an_edit_that_reads_what_nothing_reads_comes_first_if_the_code_keeps_its
     monkeypatch: pytest.MonkeyPatch, reads: bool, strays: bool, first: str
 ) -> None:
     monkeypatch.setattr(choosing, "examine", lambda *_: EditAnswer(Grade.SAMPLED, new_search=True))
-    session: Any = SimpleNamespace(budget=1e9, runner=None, seed=0)
+    session: Any = SimpleNamespace(budget=1e9, runner=None, effort_of_searches=Effort(inf), seed=0)
     trials: Any = TrialsOfIdle(reads, strays)
     search = _EditSearch(session, trials, Opened("f.py", ""), SimpleNamespace(all=()), 1)  # type: ignore[arg-type]
     assert search.found().repairs[0].new == first
@@ -350,7 +351,7 @@ def test_an_edit_of_another_path_that_reads_what_nothing_reads_shortens_the_sear
 ) -> None:
     monkeypatch.setattr(choosing, "examine", lambda *_: EditAnswer(Grade.SAMPLED, new_search=True))
     monkeypatch.setattr(choosing, "MAX_AFTER_OTHER_PATH", 10)
-    session: Any = SimpleNamespace(budget=1e9, runner=None, seed=0)
+    session: Any = SimpleNamespace(budget=1e9, runner=None, effort_of_searches=Effort(inf), seed=0)
     trials: Any = TrialsOfIdle(reads, True)
     others = [_edit("constant", "2", str(number)) for number in range(10, 60)]
     apart = [replace(e, replacements=(Replacement(k + 3, 0, k + 3, 1, e.new),)) for k, e in enumerate(others)]
