@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from symattn import Attention, Grade
-from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks
 from symattn.attention.gradients import scores
@@ -33,7 +32,7 @@ from symattn.attention.softmax import exponentials, powers, row_max, sigmoid_wei
 from symattn.attention.softmax import softmax as soft
 from symattn.attention.streaming.states import merge_partial, partial_output
 from symattn.proof.gradients import gradient
-from symattn.proof.statement import Declared, Pair
+from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity
 
 Passes = Callable[..., tuple[Any, ...]]
@@ -42,27 +41,27 @@ QKV = {"q": "n d", "k": "m d", "v": "m e", "g": "n e"}
 ATTENTION, CAUSAL, BIASED = Attention(), Attention(causal=True, fully_masked="nan"), Attention(bias=True)
 
 
-def _attended(spec: Attention, q: Array, k: Array, v: Array, g: Array) -> tuple[Any, ...]:
+def _attended(spec: Attention, q: Any, k: Any, v: Any, g: Any) -> tuple[Any, ...]:
     return tuple(backward(q, k, v, spec.trace(q, k, v)["weights"], g))
 
 
-def _times_root(x: Array) -> Array:
+def _times_root(x: Any) -> Any:
     xp = x.__array_namespace__()
     return x * xp.sqrt(xp.asarray(x.shape[-1]))
 
 
-def _grouped(q: Array, k: Array, v: Array) -> Any:
+def _grouped(q: Any, k: Any, v: Any) -> Any:
     times = q.shape[0] // k.shape[0]
     return ATTENTION(q, repeat_heads(k, times), repeat_heads(v, times))
 
 
-def _shared(q: Array, k: Array, v: Array, g: Array) -> tuple[Any, ...]:
+def _shared(q: Any, k: Any, v: Any, g: Any) -> tuple[Any, ...]:
     times = q.shape[0] // k.shape[0]
     dq, dk, dv = _attended(ATTENTION, q, repeat_heads(k, times), repeat_heads(v, times), g)
     return dq, *(x.reshape(-1, times, *x.shape[1:]).sum(axis=1) for x in (dk, dv))
 
 
-def _biased(q: Array, k: Array, v: Array, g: Array, bias: Array) -> tuple[Any, ...]:
+def _biased(q: Any, k: Any, v: Any, g: Any, bias: Any) -> tuple[Any, ...]:
     p = BIASED.trace(q, k, v, bias=bias)["weights"]
     return (*backward(q, k, v, p, g), scores.summed_like(scores.softmax_gradient(p, g @ v.mT), bias))
 
@@ -103,7 +102,7 @@ LONG = ("causal", "shared", "bias", "bias-of-keys", "heads")
 def _stated(function: Callable[..., Any], arrays: dict[str, str], passes: Passes) -> Identity:
     moved = [x for x in arrays if x not in ("g", *TURNS)]
 
-    def along(g: Array, **given: Any) -> Any:
+    def along(g: Any, **given: Any) -> Any:
         return (g * function(**given)).sum()
 
     def sides(**given: Any) -> list[tuple[Any, Any]]:
@@ -114,37 +113,37 @@ def _stated(function: Callable[..., Any], arrays: dict[str, str], passes: Passes
 
 
 # -- definitions -------------------------------------------------------------------------------------------------------
-def _later_step(q: Array, k: Array, v: Array, p: Array) -> list[Pair]:
+def _later_step(q: Any, k: Any, v: Any, p: Any) -> list[Any]:
     state, sums = (x + y for x, y in zip(linear_state(k[:p], v[:p]), linear_state(k[p:], v[p:]), strict=True))
     whole, output = linear_state(k, v), (q[p:] @ state) / (q[p:] @ sums.mT)
     products = causal_products(q, k, v)[p:], q[p:] @ state
     return [(causal_linear_attention(q, k, v)[p:], output), (whole[0], state), (whole[1], sums), products]
 
 
-def _merged(s: Array, t: Array, v: Array, w: Array) -> list[Pair]:
+def _merged(s: Any, t: Any, v: Any, w: Any) -> list[Any]:
     xp = s.__array_namespace__()
     scores, values = xp.concat([s, t], axis=-1), xp.concat([v, w], axis=-2)
     output, lse = merge_partial(partial_output(s, v), partial_output(t, w))
     return [(output, soft(scores) @ values), (xp.exp(lse), xp.exp(scores).sum(axis=-1, keepdims=True))]
 
 
-def _beside_output(q: Array, k: Array, v: Array) -> list[Pair]:
+def _beside_output(q: Any, k: Any, v: Any) -> list[Any]:
     xp, s = q.__array_namespace__(), scale_by_root(dot_scores(q, k), q)
     output, lse = Attention(lse=True)(q, k, v)
     return [(output, soft(s) @ v), (xp.exp(lse), xp.exp(s).sum(axis=-1))]
 
 
-def _heads_of_tokens(x: Array, w_q: Array, w_k: Array, w_v: Array) -> Pair:
+def _heads_of_tokens(x: Any, w_q: Any, w_k: Any, w_v: Any) -> Any:
     heads = ATTENTION(*(split_heads(x @ w, 2) for w in (w_q, w_k, w_v)))
     return Attention(heads=2)(x=x, w_q=w_q, w_k=w_k, w_v=w_v), merge_heads(heads)
 
 
-def _heads_projected(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array) -> Pair:
+def _heads_projected(x: Any, w_q: Any, w_k: Any, w_v: Any, w_o: Any) -> Any:
     heads = ATTENTION(*(split_heads(x @ w, 2) for w in (w_q, w_k, w_v)))
     return Attention(heads=2)(x=x, w_q=w_q, w_k=w_k, w_v=w_v, w_o=w_o), merge_heads(heads) @ w_o
 
 
-def _two_heads(x: Array, y: Array) -> list[Pair]:
+def _two_heads(x: Any, y: Any) -> list[Any]:
     """Columns in two blocks, one a head."""
     xp, e = x.__array_namespace__(), y.shape[-1]
 
@@ -154,7 +153,7 @@ def _two_heads(x: Array, y: Array) -> list[Pair]:
     return [(split_heads(x, 2), blocks(x)), (blocks(merge_heads(y)), y)]
 
 
-def _from_two_sources(x: Array, y: Array, w_q: Array, w_k: Array, w_v: Array) -> list[Pair]:
+def _from_two_sources(x: Any, y: Any, w_q: Any, w_k: Any, w_v: Any) -> list[Any]:
     return [
         (ATTENTION(x=x, y=y), ATTENTION(x, y, y)),
         (ATTENTION(x=x), ATTENTION(x, x, x)),
@@ -162,7 +161,7 @@ def _from_two_sources(x: Array, y: Array, w_q: Array, w_k: Array, w_v: Array) ->
     ]
 
 
-def _seen(s: Array, t: Array, u: Array, w: Array) -> list[Pair]:
+def _seen(s: Any, t: Any, u: Any, w: Any) -> list[Any]:
     """Which keys queries see, as numbers: the last rows and columns of S and T belong together, the first of U, W."""
     xp, n, p = s.__array_namespace__(), s.shape[0], t.shape[0] - t.shape[1]
 
@@ -184,7 +183,7 @@ def _seen(s: Array, t: Array, u: Array, w: Array) -> list[Pair]:
     ]
 
 
-def _turned(x: Array, y: Array, cos: Array, sin: Array) -> list[Pair]:
+def _turned(x: Any, y: Any, cos: Any, sin: Any) -> list[Any]:
     """A pair stands in two neighbouring columns of X, and in columns l and l + f of Y."""
     xp, f = x.__array_namespace__(), cos.shape[-1]
 
@@ -195,7 +194,7 @@ def _turned(x: Array, y: Array, cos: Array, sin: Array) -> list[Pair]:
     def halves(z: Any) -> tuple[Any, Any]:
         return z[..., :f], z[..., f:]
 
-    def turned(a: Array, b: Array) -> tuple[Any, Any]:
+    def turned(a: Any, b: Any) -> tuple[Any, Any]:
         return a * cos - b * sin, b * cos + a * sin
 
     return [
@@ -205,7 +204,7 @@ def _turned(x: Array, y: Array, cos: Array, sin: Array) -> list[Pair]:
     ]
 
 
-def _of_tokens(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array, b_q: Array, b_o: Array) -> Pair:
+def _of_tokens(x: Any, w_q: Any, w_k: Any, w_v: Any, w_o: Any, b_q: Any, b_o: Any) -> Any:
     output = ATTENTION(x=x, w_q=w_q, w_k=w_k, w_v=w_v, w_o=w_o, b_q=b_q, b_o=b_o)
     return output, ATTENTION(x @ w_q + b_q, x @ w_k, x @ w_v) @ w_o + b_o
 

@@ -2,17 +2,18 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from symattn.faults.corpus import EVERYDAY, CorpusFault, corpus, drawn, export, named, packed, sample
+from symattn.faults.corpus import EVERYDAY, corpus, drawn, export, named, packed, sample
 from symattn.faults.detection import RULES, detect, probed
 from symattn_cli.main import main
 from tests.refusals import refuses
 
 
-def families() -> list[CorpusFault]:
+def families() -> list[Any]:
     return list({fault.family: fault for fault in corpus()}.values())
 
 

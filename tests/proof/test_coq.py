@@ -20,7 +20,6 @@ from symattn.proof.coq.writing import Lemma
 from symattn.proof.theorem import Decision
 from symattn.theorems import catalogue
 from symattn.theorems.coq import checked
-from symattn.theorems.documents import Decided
 from symattn.theorems.runner import decide_one, run
 from tests.proof.coq_mutants import campaign, false_variants
 
@@ -274,7 +273,7 @@ def test_the_page_on_trust_counts_those_with_the_grade() -> None:
     assert all(found[name].not_by_coq for name in found.keys() - graded)
 
 
-def of_coq(names: list[str]) -> dict[str, Decided]:
+def of_coq(names: list[str]) -> dict[str, Any]:
     theorems = [catalogue()[name] for name in dict.fromkeys(names)]
     made = run(theorems, catalogue, explain=True, cached=False)
     return {decided.theorem.name: decided for decided in checked(made, "", jobs=2).found}

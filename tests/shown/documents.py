@@ -18,8 +18,7 @@ from symattn.arrays.indexed import Indexed
 from symattn.attention.variants import VARIANTS
 from symattn.derivations import examples
 from symattn.derivations import names as derivations
-from symattn.document.printable import Printable, Shown
-from symattn.theorems.documents import Decided, book
+from symattn.theorems.documents import book
 from symattn.theorems.runner import run
 from tests.docs.pages import ROOT
 
@@ -30,7 +29,7 @@ _CLAIMS: tuple[tuple[str, ...], ...] = (
 
 
 @cache
-def decided() -> list[Decided]:
+def decided() -> list[Any]:
     """Every theorem with its finding and the equations of its proof."""
     return run(list(theorems.catalogue().values()), theorems.catalogue, jobs=2, explain=True)
 
@@ -58,7 +57,7 @@ def every() -> Iterator[tuple[str, Document]]:
 def judged() -> Iterator[tuple[str, Document]]:
     """One document of each kind that needs numbers or code."""
     x = symattn.kind("exact").lift([[1, 0], ["1/2", 1]])
-    found: dict[str, Shown] = {
+    found: dict[str, Any] = {
         "array": symattn.kind("exact").lift(np.arange(400).reshape(4, 10, 10)),
         "array of balls": symattn.kind("ball").lift([["1/3"] * 3] * 3),
         "array for all sizes": symattn.Attention()(*[Indexed.letters(name, "n", "d") for name in "qkv"]),
@@ -93,7 +92,7 @@ def _attend(q: Any, k: Any, v: Any, scale: float) -> Any:
     return (p / p.sum(-1, keepdims=True)) @ v
 
 
-def audited() -> Printable:
+def audited() -> Any:
     """The audit of a layer of PyTorch."""
     import torch
 

@@ -3,6 +3,7 @@
 import re
 from math import hypot
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -12,7 +13,6 @@ from symattn.bounds.storing import FORMATS
 from symattn.derivations.drawing.geometry import Basis, overlap
 from symattn.derivations.walks import sheet_of
 from symattn.derivations.walks.walk_data import Walk
-from symattn.document.drawing.picture import Picture
 from symattn.document.drawing.scene import WIDTH, Label, Line, Scene, plain, powered
 from symattn.document.drawing.svg import COLOURS, SHADE
 from symattn.verification.tolerances import drawing as error
@@ -44,7 +44,7 @@ CASES: tuple[tuple[str, dict[str, object]], ...] = (
 
 
 @pytest.fixture(scope="module", params=range(len(CASES)), ids=lambda i: f"{CASES[i][0]}-{i}")
-def picture(request: pytest.FixtureRequest) -> Picture:
+def picture(request: pytest.FixtureRequest) -> Any:
     topic, parameters = CASES[request.param]
     return draw(topic, **parameters)
 
@@ -59,13 +59,13 @@ def _parts(colour: str) -> list[int]:
     return [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
 
 
-def words(picture: Picture) -> list[str]:
+def words(picture: Any) -> list[str]:
     """The words of every label, from the SVG."""
     root = ElementTree.fromstring(picture.svg())
     return ["".join(node.itertext()) for node in root.iter(f"{_SVG}text")]
 
 
-def notes(picture: Picture) -> list[str]:
+def notes(picture: Any) -> list[str]:
     """What marks and cells say of their numbers."""
     root = ElementTree.fromstring(picture.svg())
     return [node.text or "" for mark in ("circle", "rect") for node in root.iterfind(f".//{_SVG}{mark}/{_SVG}title")]
@@ -75,7 +75,7 @@ def test_every_picture_is_tested() -> None:
     assert {topic for topic, _ in CASES} == set(drawing.names())
 
 
-def test_xml_words_and_bytes(picture: Picture) -> None:
+def test_xml_words_and_bytes(picture: Any) -> None:
     for fragment in (False, True):
         svg = picture.svg(fragment)
         assert svg == picture.svg(fragment)
@@ -97,7 +97,7 @@ def misplaced(scene: Scene) -> list[str]:
     return out + [f"{a} on {b}" for i, (a, x) in enumerate(boxes) for b, y in boxes[:i] if overlap(x, y)]
 
 
-def test_labels_have_room(picture: Picture) -> None:
+def test_labels_have_room(picture: Any) -> None:
     assert misplaced(picture.scene) == []
 
 
@@ -107,7 +107,7 @@ def test_labels_without_room_are_found() -> None:
     assert misplaced(scene) == ["far", "two on one {q_1}"]
 
 
-def test_the_least_size_of_text(picture: Picture) -> None:
+def test_the_least_size_of_text(picture: Any) -> None:
     assert min(label.size for label in picture.scene.labels) >= 13
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from symattn import Attention, Domain, InputError, Precision, Verdict, compare
-from symattn.models.comparing.comparison import DifferingEntry, JointRun, together
+from symattn.models.comparing.comparison import DifferingEntry, together
 from symattn.programs.target import target
 from symattn.programs.verifying import requested
 from symattn.verification import engine
@@ -30,7 +30,7 @@ def session(function: Callable[..., Any], examples: int = 4) -> engine.Session:
     )
 
 
-def held(first: Callable[..., Any], second: Callable[..., Any], *faults: Fault) -> JointRun:
+def held(first: Callable[..., Any], second: Callable[..., Any], *faults: Fault) -> Any:
     return together((session(first), session(second)), faults, most=16)
 
 
