@@ -39,6 +39,7 @@ from symattn.verification.session_report import make_verification_report
 
 if TYPE_CHECKING:
     from symattn.verification.arithmetic.bits_of_a_call import FirstCall, Trial
+    from symattn.verification.arithmetic.rungs import JointCall
     from symattn.verification.definitions.definition_subject import Definition
     from symattn.verification.input_source import Cases
     from symattn.verification.semantics import IdentityResult
@@ -131,6 +132,7 @@ class Session:
     latest: dict[Hashable, Legal] = field(default_factory=dict)
     bits: FirstCall | None = None  # the call whose bits were compared before most others
     trial: Trial | None = None  # what the bits show, in half precision
+    together: JointCall | None = None  # the last call of whose outputs many were judged together
     sought: tuple[Sought, ...] = ()  # results for mistakes of the requested sizes
     beyond: Fault | None = None  # a fault that only many outputs together show
     repairs: Repairs = NO_REPAIRS  # edits of the source that make the function right

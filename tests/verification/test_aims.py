@@ -63,8 +63,10 @@ def test_outputs_show_together_what_bits_do_not_tell() -> None:
     unknown = Ranking((Pair(Contract(BF16), None, 0.8, 0.8),))
     for scale, contract, seen in ((1.006, "fused", True), (1.0, "fused", False), (1.006, "eager", False)):
         got = half(scale=scale, exponential=1e-4)(*given).astype(float)
-        session: Any = SimpleNamespace(precision=Precision.of("bfloat16", contract), attention=CAUSAL)
-        fault = judge_jointly(session, Trial(BitSample(CAUSAL, inputs, got, BF16), unknown, False))
+        session: Any = SimpleNamespace(precision=Precision.of("bfloat16", contract), attention=CAUSAL, together=None)
+        trial = Trial(BitSample(CAUSAL, inputs, got, BF16), unknown, False)
+        fault = judge_jointly(session, trial)
+        assert judge_jointly(session, trial) is fault  # not judged again
         assert (fault is not None) == seen
         assert fault is None or (fault.step == "scale" and "scores were scaled by 1.00" in fault.message)
 

@@ -15,9 +15,10 @@ from symattn.document import schemas
 from symattn.programs.judging.clock import Clock
 from symattn.programs.judging.judgement import Status
 from symattn.programs.judging.references import ByReference
-from symattn.verification.arithmetic import aims, bits_of_a_call
+from symattn.verification.arithmetic import aims, bits_of_a_call, rungs
 from symattn_cli.main import main
 from tests.refusals import refuses
+from tests.verification.kernels import kernel
 
 SCHEMA = jsonschema.Draft202012Validator(json.loads(schemas.text("judgement")))
 
@@ -241,3 +242,23 @@ def test_an_early_mistake_that_fresh_inputs_do_not_confirm_accuses_nobody(monkey
     judgement = judge(in_half(np.float16, 1.02), dtype="float16", seed=5, examples=4)
     assert judgement.status is not Status.FAIL
     assert not looks  # the same bits are not asked twice
+
+
+@pytest.mark.deep
+def test_outputs_that_are_judged_together_early_are_not_judged_together_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples: list[np.ndarray] = []
+
+    def counted(spec, inputs, got, *rest):
+        samples.append(got)
+        return rows_of(spec, inputs, got, *rest)
+
+    rows_of = rungs.some_rows
+    monkeypatch.setattr(rungs, "some_rows", counted)
+
+    def function(q, k, v):
+        # The bits of such exponentials are those of no known arithmetic.
+        return kernel(q, k, v, "bfloat16", exponential=5e-4)
+
+    judgement = judge(function, Attention(causal=True), dtype="bfloat16", contract="fused", seed=5)
+    assert judgement.status is Status.PASS_WITH_LIMITS
+    assert len(samples) == 1
