@@ -7,12 +7,13 @@ in their order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from inspect import Parameter, Signature
+from itertools import count, starmap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,6 +34,7 @@ from symattn.programs.request import Request
 from symattn.programs.specifications import definitions_of, kind_of
 from symattn.programs.target import preferred, settled
 from symattn.verification.definitions.definition_subject import Definition
+from symattn.verification.definitions.inputs_by_letters import TOKENS
 
 if TYPE_CHECKING:
     from symattn.arrays.planes import Planes
@@ -197,18 +199,16 @@ class Laid(Target):
 def _choose_axes_layout(function: Function, request: Request, name: str) -> Adapted:
     """Return the first form, and order of the axes, in which a small call returns about the right values.
 
-    Orders that the function's text names come first. If no call does, it is the usual one if the text puts heads before
-    tokens and the function runs in it, else the first in which the shapes are right. An order that the user sets is the
-    only one tried. An order that the text states is the one that is judged, if the function runs in it. For definitions
-    without an order, it is the first form that runs.
+    Orders that the function's text names come first. If no call is right, see ``_choose_wrong_order``. An order that
+    the user sets is the only one tried. An order that the text states is the one that is judged, if the function runs
+    in it. For definitions without an order, it is the first form that runs.
     """
     named, stated = layouts.documented(function), layouts.declared(function)
     orders: tuple[Layout, ...] = tuple(
         dict.fromkeys((*(d for d in named if d in _ORDERS), *_ORDERS))
     )
     orders = orders if kind_of(request.spec).ordered else ("nd",)
-    # The first outcome of each kind: wrong values, or wrong shapes.
-    result: dict[bool | None, Adapted] = {}
+    misshapen: list[Adapted] = []  # forms in which it fails, or returns other shapes
     wrong: dict[Layout, Adapted] = {}  # orders in which it runs and returns other values
     refused: list[InputError] = []
     failed: Failure | None = None
@@ -247,13 +247,47 @@ def _choose_axes_layout(function: Function, request: Request, name: str) -> Adap
                 return outcome
             if outcome.right is False:
                 wrong.setdefault(layout, outcome)
-            result.setdefault(outcome.right, outcome)
-    if not result:
+            else:
+                misshapen.append(outcome)
+    if wrong:
+        return _choose_wrong_order(function, wrong, request)
+    if not misshapen:
         raise refused[-1]
+    # An error in a wrong order says nothing about a function that runs in another one.
+    return max(misshapen, key=lambda outcome: outcome.likeness)
+
+
+def _choose_wrong_order(
+    function: Function, wrong: Mapping[Layout, Adapted], request: Request
+) -> Adapted:
+    """Return the order of axes that a wrong function means, with a note on the others in which it runs.
+
+    It is the usual one if the text puts heads before tokens, else the first one that the text names, else the first in
+    which heads and items do not change each other's outputs: a mistake seldom joins them, and an order with tokens in
+    the place of heads does.
+    """
+    first = next(iter(wrong))
     # Tokens before heads may run as well, and hide the mistake: the text says which axes are meant.
     if "nd" in wrong and layouts.puts_heads_first(function):
         return wrong["nd"]
-    return result.get(False) or result[None]
+    if first in layouts.documented(function) or len(wrong) == 1:
+        return wrong[first]
+    apart = [layout for layout, outcome in wrong.items() if outcome.keeps_heads_apart(request)]
+    taken = next(iter(apart), first)
+    result = wrong[taken]
+    others = [
+        layout
+        for layout, outcome in wrong.items()
+        if _does_order_differ(outcome.subject, result.subject)
+    ]
+    joined = [layout for layout in others if apart and layout not in apart]
+    alike = [layout for layout in others if layout not in joined]
+    axes = {layout: _describe_axes(outcome.subject) for layout, outcome in wrong.items()}
+    result.other_readings = (
+        *layouts.orders_beside(axes, taken, alike),
+        *layouts.orders_that_join(axes, taken, joined),
+    )
+    return result
 
 
 #: Orders of axes, in the order in which they are tried.
@@ -291,27 +325,110 @@ def _small_call_sizes(subject: Definition, by_order: bool) -> tuple[Mapping[str,
     """
     if by_order:
         later = subject.shapes[1:]
-        return (next(filter(_are_heads_told_from_tokens, later), later[0]),)
+        return (next(filter(partial(_are_numbers_of_tokens_distinct, subject), later), later[0]),)
     larger = (
         {x: n if x in subject.kept else n + 5 for x, n in sizes.items()} for sizes in subject.shapes
     )
     return tuple({frozenset(sizes): sizes for sizes in larger}.values())
 
 
-def _are_heads_told_from_tokens(sizes: Mapping[str, int]) -> bool:
-    """Return whether the numbers of heads and of items differ from those of tokens.
-
-    A wrong function would else run in either order of the axes, and be judged in the wrong one.
+def _does_order_differ(one: Definition, other: Definition) -> bool:
+    """Return whether both have as many axes, with the tokens at different places: leading axes alone may have any
+    names, and any number.
     """
-    tokens = {n for letter, n in sizes.items() if letter in ("n", "n_q", "n_k", "m")}
-    return tokens.isdisjoint(n for letter, n in sizes.items() if letter in ("b", "h", "g"))
+    axes = [_axes_of_first_input(subject) for subject in (one, other)]
+    numbers = {len(letters) for letters in axes}
+    places = {
+        next((i for i, x in enumerate(letters) if subject.meaning(x)[0] in TOKENS), None)
+        for subject, letters in zip((one, other), axes, strict=True)
+    }
+    return len(numbers) == 1 and len(places) == 2
+
+
+def _axes_of_first_input(subject: Definition) -> list[str]:
+    axes = subject.axes_of(subject.inputs[0].name, subject.shapes[1])
+    return ["*".join(factors) for factors in axes]
+
+
+def _describe_axes(subject: Definition) -> str:
+    """Return the axes of the first input as ``(h, n, d)``."""
+    return f"({', '.join(x.partition('_')[0] for x in _axes_of_first_input(subject))})"
+
+
+def _token_letters(subject: Definition, sizes: Mapping[str, int]) -> set[str]:
+    """Return the letters of the sizes that are numbers of tokens."""
+    return {x for x in sizes if subject.meaning(x)[0] in TOKENS or x == "m"}
+
+
+def _are_numbers_of_tokens_distinct(subject: Definition, sizes: Mapping[str, int]) -> bool:
+    """Return whether all numbers of tokens differ from each other, from 1, and from fixed numbers of heads."""
+    letters = _token_letters(subject, sizes)
+    numbers = [1, *(n for x, n in sizes.items() if x in letters)]
+    fixed = {n for x, n in sizes.items() if x in "bhg" and x in subject.kept}
+    return len({*numbers}) == len(numbers) and fixed.isdisjoint(numbers)
+
+
+def _with_distinct_items(subject: Definition, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return the sizes with numbers of heads and items that differ from each other and from those of tokens.
+
+    A function would else run in several orders of the axes, and be judged in the wrong one.
+    """
+    # Free heads in groups would have to stay multiples of the groups.
+    free = [x for x in "bh" if x in sizes and x not in subject.kept]
+    if "g" in sizes and "g" not in subject.kept:
+        return dict(sizes)
+    tokens = _token_letters(subject, sizes)
+    used = {n for x, n in sizes.items() if x in tokens or (x in "bhg" and x not in free)}
+    result = dict(sizes)
+    for letter in free:
+        unused = (n for n in count(sizes[letter]) if n > 1 and n not in used)
+        result[letter] = next(unused)
+        used.add(result[letter])
+    return result
+
+
+def _list_outputs(outcome: Outcome) -> list[np.ndarray]:
+    return [a for a in (outcome.output, *outcome.others) if a is not None]
+
+
+def _count_like_outputs(outcome: Outcome, right: tuple[Tensor, ...]) -> tuple[bool, bool, int]:
+    """Return whether a call ran, whether it gave as many outputs as defined, and how many have the right axes."""
+    got = _list_outputs(outcome)
+    axes = [np.ndim(a) == np.ndim(b) for a, b in zip(got, right, strict=False)]
+    return outcome.error is None, len(got) == len(right), sum(axes)
+
+
+def _halve_first_item(
+    subject: Definition, inputs: Mapping[str, Tensor], letter: str
+) -> dict[str, Tensor]:
+    """Return inputs whose first item along the axis ``letter`` is halved, in all arrays of numbers that have it."""
+    result = dict(inputs)
+    letters = {i.name: i.shape.split() for i in subject.inputs}
+    for name, a in inputs.items():
+        axes = letters[name][len(letters[name]) - np.ndim(a) :]
+        if letter in axes and np.asarray(a).dtype.kind == "f":
+            changed = np.moveaxis(np.array(a), axes.index(letter), 0)
+            # A half is exact, and a log of a gate stays one.
+            changed[0] /= 2
+            result[name] = np.moveaxis(changed, 0, axes.index(letter))
+    return result
+
+
+def _is_alike_where_defined_so(
+    before: np.ndarray, after: np.ndarray, wanted: np.ndarray, moved: np.ndarray
+) -> bool:
+    """Return whether outputs of two calls agree where those of the definition are the same."""
+    if not before.shape == after.shape == np.shape(wanted):
+        return False
+    same = np.asarray(wanted) == np.asarray(moved)
+    return bool(np.allclose(before[same], after[same], rtol=1e-3, equal_nan=True))
 
 
 def _is_output_as_defined(
-    subject: Definition, outcome: Outcome, right: tuple[Tensor, ...]
+    subject: Definition, outcome: Outcome, right: tuple[Tensor, ...], u: float
 ) -> bool | None:
     """Return whether a call gave about the right values; None if not even the shapes are right."""
-    got = [a for a in (outcome.output, *outcome.others) if a is not None]
+    got = _list_outputs(outcome)
     if len(got) < len(right):
         return None
     for a, b, name in zip(got, right, subject.outputs, strict=False):
@@ -321,20 +438,20 @@ def _is_output_as_defined(
         if shape != wanted:
             return None
     return all(
-        _are_arrays_roughly_equal(np.ravel(a), np.ravel(b))
+        _are_arrays_roughly_equal(np.ravel(a), np.ravel(b), u)
         for a, b in zip(got, right, strict=False)
     )
 
 
-def _are_some_outputs_right(outcome: Outcome, right: tuple[Tensor, ...]) -> bool:
+def _are_some_outputs_right(outcome: Outcome, right: tuple[Tensor, ...], u: float) -> bool:
     """Return whether the first output and another one are right, or the others have the right numbers of axes and of
     columns, in any order: then what is wrong is a mistake, and no other output."""
-    got = [a for a in (outcome.output, *outcome.others) if a is not None]
+    got = _list_outputs(outcome)
     # Too few outputs leave nothing to compare.
     if len(got) < max(len(right), 1 + len(outcome.others)):
         return False
     alike = [
-        a.shape == np.shape(b) and _are_arrays_roughly_equal(a, b)
+        a.shape == np.shape(b) and _are_arrays_roughly_equal(a, b, u)
         for a, b in zip(got, right, strict=False)
     ]
     columns = [sorted((np.ndim(a), *np.shape(a)[-1:]) for a in of[1:]) for of in (got, right)]
@@ -342,9 +459,14 @@ def _are_some_outputs_right(outcome: Outcome, right: tuple[Tensor, ...]) -> bool
     return alike[0] and (any(alike[1:]) or (len(right) > 2 and columns[0] == columns[1]))
 
 
-def _are_arrays_roughly_equal(a: np.ndarray, b: np.ndarray) -> bool:
+#: How far outputs may lie from the right ones, to be taken for those of the right order of axes.
+_NEAR, _NEAR_IN_UNITS, _NEAR_AT_MOST = 4e-3, 24, 0.05
+
+
+def _are_arrays_roughly_equal(a: np.ndarray, b: np.ndarray, u: float) -> bool:
     """Return whether arrays are closer than arrays in another order would be; used only to choose, not to judge."""
-    return bool(np.abs(a - b).max(initial=0.0) < 0.05 * (1 + np.abs(b).max(initial=0.0)))
+    near = min(_NEAR + _NEAR_IN_UNITS * u, _NEAR_AT_MOST)
+    return bool(np.abs(a - b).max(initial=0.0) < near * (1 + np.abs(b).max(initial=0.0)))
 
 
 def _with_all_inputs(function: Function, request: Request, name: str) -> tuple[Function, Request]:
@@ -392,6 +514,7 @@ class Adapted:
         self.other_readings: tuple[str, ...] = ()  # notes on orders in which another verdict holds
         self.other_axes: tuple[str, ...] = ()  # notes on numbers of axes that are refused
         self.right: bool | None = None  # in small calls; None if not even the shapes are right
+        self.likeness = (False, False, 0)  # see ``_count_like_outputs``
         self.partly = False  # whether, of several outputs, the first and another one are right
         self.error: Failure | None = None
         self._mapped = False  # whether outputs are returned by name
@@ -425,22 +548,52 @@ class Adapted:
         result.function = function
         return result
 
-    def try_out(self, request: Request) -> None:
-        """Make small calls, and record whether they return about the right values."""
-        result: list[bool] = []
+    def _draw_small_inputs(self, request: Request) -> Iterator[dict[str, Tensor]]:
+        """Yield the inputs of small calls."""
         names = [i.name for i in self.subject.inputs if i.name in self.convention.inputs]
         numbers = [*self.subject.families.values()][1]
         precision = Precision.of(request.dtype)
-        for sizes in _small_call_sizes(self.subject, kind_of(request.spec).ordered):
+        ordered = kind_of(request.spec).ordered
+        for sizes in _small_call_sizes(self.subject, ordered):
             fitted = self.subject.within(sizes, request.domain)
+            if ordered:
+                fitted = _with_distinct_items(self.subject, fitted)
             # Seeded, so that every process chooses the same form.
             rng = np.random.default_rng(0)
-            inputs = self.subject.draw(names, fitted, numbers(rng), precision, rng)
+            yield self.subject.draw(names, fitted, numbers(rng), precision, rng)
+
+    def _run_definition(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+        """Return the outputs of the definition."""
+        with np.errstate(all="ignore"):
+            return self.subject.run(self.subject.ways[0], inputs)
+
+    def keeps_heads_apart(self, request: Request) -> bool:
+        """Return whether changes in the first item or head leave those outputs that the definition leaves."""
+        inputs = next(self._draw_small_inputs(request))
+        precision = Precision.of(request.dtype)
+        letters = [x for x in "bh" if any(x in i.shape.split() for i in self.subject.inputs)]
+        own = Target(self, self.convention)
+        before, wanted = own.run(inputs), self._run_definition(inputs)
+        for letter in letters:
+            changed = self.subject.filled(
+                _halve_first_item(self.subject, inputs, letter), precision
+            )
+            after, moved = own.run(changed), self._run_definition(changed)
+            pairs = zip(_list_outputs(before), _list_outputs(after), wanted, moved, strict=False)
+            if not all(starmap(_is_alike_where_defined_so, pairs)):
+                return False
+        return True
+
+    def try_out(self, request: Request) -> None:
+        """Make small calls, and record whether they return about the right values."""
+        result: list[bool] = []
+        u = float(Precision.of(request.dtype).input.u)
+        for inputs in self._draw_small_inputs(request):
             outcome = Target(self, self.convention).run(inputs)
-            with np.errstate(all="ignore"):
-                wanted = self.subject.run(self.subject.ways[0], inputs)
-            right = _is_output_as_defined(self.subject, outcome, wanted)
-            self.partly = self.partly or _are_some_outputs_right(outcome, wanted)
+            wanted = self._run_definition(inputs)
+            right = _is_output_as_defined(self.subject, outcome, wanted, u)
+            self.likeness = _count_like_outputs(outcome, wanted)
+            self.partly = self.partly or _are_some_outputs_right(outcome, wanted, u)
             self.error = self.error or outcome.error
             # Wrong shapes at one size need no further calls.
             if right is None:

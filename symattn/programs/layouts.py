@@ -62,6 +62,30 @@ def readings(layouts: Sequence[Layout], right: bool) -> Iterator[str]:
         yield f"{result}: --layout {layouts[0]} judges it so."
 
 
+def orders_beside(
+    axes: Mapping[Layout, str], taken: Layout, others: Sequence[Layout]
+) -> Iterator[str]:
+    """Yield a note on other orders of axes in which a wrong function runs, which nothing tells from the one taken."""
+    if others:
+        words = " or ".join(axes[layout] for layout in others)
+        yield (
+            f"It is judged with the axes {axes[taken]}. With {words} it runs too, and is wrong as well: "
+            f"--layout {others[0]} judges it so."
+        )
+
+
+def orders_that_join(
+    axes: Mapping[Layout, str], taken: Layout, others: Sequence[Layout]
+) -> Iterator[str]:
+    """Yield a note on other orders of axes in which a wrong function runs, and heads or items affect each other."""
+    if others:
+        words = " or ".join(axes[layout] for layout in others)
+        yield (
+            f"It is judged with the axes {axes[taken]}. With {words} it runs too, but heads or items then change "
+            f"each other's outputs: --layout {others[0]} judges it so."
+        )
+
+
 def undocumented(named: Layout, taken: Layout) -> str:
     """Return a note on a function that is right with other axes than its text names."""
     return (

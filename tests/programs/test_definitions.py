@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Block, Cached, Domain, InputError, LinearAttention, RMSNorm, verify
+from symattn import Attention, Block, Cached, Domain, InputError, LinearAttention, Merge, RMSNorm, Verdict, verify
 from symattn.programs import definitions
 from symattn.programs.verifying import Options, requested, verified
 from tests.verification.naming import convicts
@@ -57,13 +57,80 @@ def decays_behind_the_write_without_names(q: Any, k: Any, v: Any, g: Any) -> Any
     return out
 
 
+def axes_taken(convention: Any) -> str:
+    assert isinstance(convention, definitions.Formed)
+    return convention.order
+
+
 def test_a_wrong_function_is_judged_with_the_axes_that_its_text_names() -> None:
     spec = LinearAttention(feature="identity", normalised=False, gate="head")
     request = requested(spec, dtype="float32", framework="numpy", layout="auto")
     named = definitions.target(decays_behind_the_write, request).convention
     nameless = definitions.target(decays_behind_the_write_without_names, request).convention
-    assert not [note for note in named.notes if "(n, h, d)" in note]
-    assert [note for note in nameless.notes if "(n, h, d)" in note]
+    assert {axes_taken(named), axes_taken(nameless)} == {"nd"}
+    # Without names, the order is taken in which heads do not change each other's outputs.
+    assert not named.reservations
+    (words,) = nameless.reservations
+    assert words.startswith("It is judged with the axes (h, n, d). With (n, h, d) it runs too, but heads")
+    assert words.endswith("--layout nhd judges it so.")
+
+
+def decays_of_tokens_before_heads(q: Any, k: Any, v: Any, g: Any) -> Any:
+    first, second, third = (np.swapaxes(x, 0, 1) for x in (q, k, v))
+    return np.swapaxes(decays_behind_the_write_without_names(first, second, third, g), 0, 1)
+
+
+def test_a_wrong_function_is_judged_in_the_order_in_which_heads_stay_apart() -> None:
+    spec = LinearAttention(feature="identity", normalised=False, gate="head")
+    request = requested(spec, dtype="float32", framework="numpy", layout="auto")
+    convention = definitions.target(decays_of_tokens_before_heads, request).convention
+    assert axes_taken(convention) == "nhd"
+    (words,) = convention.reservations
+    assert "With (h, n, d) it runs too, but heads or items then change each other's outputs" in words
+
+
+def merges_second_parts(o1: Any, l1: Any, o2: Any, l2: Any) -> Any:
+    share = np.exp(l2 - np.logaddexp(l1, l2))
+    return share[..., None] * o1 + (1 - share)[..., None] * o2, np.logaddexp(l1, l2)
+
+
+def test_orders_that_nothing_tells_apart_are_named_with_their_option() -> None:
+    convention = definitions.target(merges_second_parts, requested(Merge(), dtype="float32")).convention
+    (words,) = convention.reservations
+    assert words == (
+        "It is judged with the axes (b, h, n, d). With (b, n, h, d) or (n, b, h, d) it runs too, and is wrong as well: "
+        "--layout bnhd judges it so."
+    )
+
+
+def cached_along(axis: int, scale: float = 0.5, shift: int = 0) -> Callable[..., Any]:
+    """A cache of three axes whose tokens lie along ``axis``, right for a scale of d^(-1/2) and no shift of the mask."""
+
+    def cached(q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any) -> Any:
+        keys = np.moveaxis(np.concatenate([k_cache, k], axis=axis), axis, 1)
+        values = np.moveaxis(np.concatenate([v_cache, v], axis=axis), axis, 1)
+        scores = np.moveaxis(q, axis, 1) @ np.swapaxes(keys, 1, 2) * q.shape[-1] ** -scale
+        n, m = scores.shape[1:]
+        seen = np.where(np.tri(n, m, m - n - shift, dtype=bool), scores, -1e30)
+        weights = np.exp(seen - seen.max(axis=-1, keepdims=True))
+        return np.moveaxis(weights / weights.sum(axis=-1, keepdims=True) @ values, 1, axis)
+
+    return cached
+
+
+@pytest.mark.parametrize(("axis", "order"), [(0, "nhd"), (1, "bnd")])
+@pytest.mark.parametrize("wrong", [{}, {"scale": 0.0}, {"scale": 1.0}, {"shift": 1}])
+def test_caches_are_called_in_their_order_of_axes(axis: int, order: str, wrong: dict[str, Any]) -> None:
+    spec = Cached(Attention(causal=True))
+    request = requested(spec, dtype="float32", framework="numpy", layout="auto")
+    convention = definitions.target(cached_along(axis, **wrong), request).convention
+    assert axes_taken(convention) == order
+    assert not convention.reservations
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_right_cache_is_right_in_either_order(axis: int) -> None:
+    assert verify(cached_along(axis), Cached(Attention(causal=True)), examples=10).verdict is Verdict.NO_FAULT
 
 
 def decays_behind_the_write_of_heads(q: Any, k: Any, v: Any, g: Any) -> Any:
