@@ -38,7 +38,8 @@ class Step:
     """A step: ``run`` computes the array ``name`` from the arrays ``of``, written as ``symbol`` = ``formula``.
 
     ``written``, ``says`` and ``typed`` are its formula, reason and entries as text; ``letters`` maps names of arrays to
-    their letters.
+    their letters. ``role`` says what its array is, such as scores or a norm, and so by which rules it can be wrong;
+    ``blames`` is the step that a report names for it, if not by the name of the array.
     """
 
     name: str
@@ -50,6 +51,8 @@ class Step:
     says: Typed = ""
     typed: Typed = ""
     values: Mapping[str, Like] = field(default_factory=dict)
+    role: str = ""
+    blames: str = ""
 
     @cached_property
     def formula(self) -> Node:
@@ -140,8 +143,9 @@ class Flow:
         steps use its array in that role."""
         # Roles become the current arrays that have them; other names stay.
         of = tuple(map(self.now.get, of, of))
+        letter, typed_values = SYMBOLS[name], values or {}
         self.steps.append(
-            Step(name, of, run, SYMBOLS[name], written, SYMBOLS, reason, entries, values or {})
+            Step(name, of, run, letter, written, SYMBOLS, reason, entries, typed_values, role)
         )
         # Without a role later steps do not use the array unless they name it.
         if role:

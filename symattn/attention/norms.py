@@ -45,3 +45,12 @@ def unit(x: Array, eps: object = 0) -> Array:
     xp = namespace_of(x)
     square = xp.sum(x * x, axis=-1, keepdims=True)
     return x / xp.sqrt(square + xp.asarray(eps, dtype=x.dtype) if eps else square)
+
+
+def write_norm(kind: str, x: str, gain: str = "", bias: str = "") -> str:
+    """Return the formula of a ``layer`` or ``rms`` norm of x, with gain and bias if there are any."""
+    rows = (
+        f"{{{x} − mean({x})}}/√{{var({x}) + ε}}" if kind == "layer" else f"{x}/√{{mean({x}²) + ε}}"
+    )
+    scaled = f"{gain} ⊙ {{{rows}}}" if gain else rows
+    return f"{scaled} + {bias}" if bias else scaled

@@ -15,6 +15,7 @@ from symattn.attention import softmax
 from symattn.attention.flow import Step
 from symattn.attention.inputs import NEEDED, OPTIONAL, accepted
 from symattn.attention.spec import Attention
+from symattn.attention.stated_flow import StatedFlow
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.reference import Change, Values, Variant
 
@@ -107,8 +108,12 @@ class MistakeFamily:
 # --- the definition around a wrong step -------------------------------------------------------------------------------
 # The names of a run are few combinations, and a pipeline is slow to build.
 @lru_cache(maxsize=512)
-def _steps_of_traced_definition(spec: Attention, values: frozenset[str]) -> Mapping[str, Step]:
+def _steps_of_traced_definition(
+    spec: Attention | StatedFlow, values: frozenset[str]
+) -> Mapping[str, Step]:
     """Return the steps of a definition whose run contains arrays of these names."""
+    if isinstance(spec, StatedFlow):
+        return {step.name: step for step in spec.pipeline(values)}
     # Names of arrays that the run computed must not count as inputs.
     foreign = {*NEEDED, *OPTIONAL} - accepted(spec)
     weights_and_inputs = {n for n in values if n[:2] in ("w_", "b_") or n in "xyqkv"}
@@ -119,7 +124,7 @@ def _steps_of_traced_definition(spec: Attention, values: frozenset[str]) -> Mapp
     return {step.name: step for step in spec.pipeline(frozenset(names))}
 
 
-def step(spec: Attention, values: Values, name: str) -> Step:
+def step(spec: Attention | StatedFlow, values: Values, name: str) -> Step:
     """Return the definition's own step. Raises ``KeyError`` where there is none."""
     return _steps_of_traced_definition(spec, frozenset(values))[name]
 
@@ -127,8 +132,15 @@ def step(spec: Attention, values: Values, name: str) -> Step:
 def own(spec: Attention, values: Values, name: str, *first: object) -> Any:
     """Return the result of the definition's step, with ``first`` in place of the first arrays that it takes."""
     result = step(spec, values, name)
-    others = (values[n] for n in result.of[len(first) :])
-    return result.run(*first, *others)
+    return result.run(*first, *_read_operands(spec, values, result)[len(first) :])
+
+
+def _read_operands(spec: Attention | StatedFlow, values: Values, step: Step) -> list[Any]:
+    """Return the arrays that a step takes. Raises ``KeyError`` where an attention has none."""
+    # Only definitions that state their steps have steps of inputs that a call may lack.
+    if isinstance(spec, StatedFlow):
+        return [values.get(name) for name in step.of]
+    return [values[name] for name in step.of]
 
 
 def before(spec: Attention, values: Values, name: str) -> Any:
@@ -164,6 +176,12 @@ class At:
     def first(self) -> Any:
         """The array that the step takes first."""
         return self.values[step(self.spec, self.values, self.name).of[0]]
+
+    @property
+    def taken(self) -> list[Any]:
+        """All arrays that the step takes, None for inputs that the run lacks."""
+        own_step = step(self.spec, self.values, self.name)
+        return _read_operands(self.spec, self.values, own_step)
 
     @cached_property
     def xp(self) -> Any:

@@ -317,11 +317,8 @@ class Stream:
         keys = [n for n in ("gain", "bias") if f"{norm}.{n}" in self.names]
         run = partial(_by_keyword, partial(_NORMS[kind], eps=eps), keys)
         parameters = [f"{norm}.{n}" for n in keys]
-        # g ⊙ (x − mean(x)) / √(var(x) + ε) + b, or g ⊙ x / √(mean(x²) + ε) + b
-        written = "{@0 − mean(@0)}/√{var(@0) + ε}" if kind == "layer" else "@0/√{mean(@0²) + ε}"
-        written = (f"@1 ⊙ {{{written}}}" if "gain" in keys else written) + f" + @{len(keys)}" * (
-            "bias" in keys
-        )
+        places = {key: f"@{place}" for place, key in enumerate(keys, 1)}
+        written = norms.write_norm(kind, "@0", **places)
         self.add(
             result, run, [self.now, *parameters], letter, written, f"{TITLES[kind]} of each token"
         )

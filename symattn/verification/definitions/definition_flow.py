@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
+from symattn.attention.stated_flow import StatedFlow
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import CaseResult
 from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
@@ -387,6 +388,26 @@ class FlowOfWays(DefinitionFlow):
                 return step, evidence
         name = f"all-{narrow}" if narrow == session.precision.input.name else narrow
         return self.definition.step, f"its errors are ones that {name} arithmetic could make"
+
+
+@dataclass(frozen=True)
+class FlowOfStatedSteps(FlowOfWays):
+    """The steps that a definition states, whose run is its first way; mistakes are changes of their arrays."""
+
+    spec: StatedFlow
+
+    def changes_of_arrays(self) -> Iterator[Mistake]:
+        """See ``DefinitionFlow``: also of the arrays that steps compute in between."""
+        yield from super().changes_of_arrays()
+        yield from definition_mistakes.of_computed_arrays(self.definition, self.spec)
+
+    def replace_operation(
+        self, words: str, way: Compute, new: OtherOperation, names: frozenset[str], step: str
+    ) -> Mistake:
+        """See ``DefinitionFlow``."""
+        blamed = {s.name: s.blames for s in self.spec.pipeline_of_all}
+        step = blamed.get(new.step) or step or self.definition.step
+        return Mistake(step, words, partial(run_replaced, way, new))
 
 
 def _names_of_tried(session: Session, drawn: Sequence[Inputs]) -> frozenset[str]:

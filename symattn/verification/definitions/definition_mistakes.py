@@ -17,7 +17,9 @@ import numpy as np
 
 from symattn.attention.constants import number
 from symattn.attention.spec import Attention
-from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
+from symattn.attention.stated_flow import StatedFlow
+from symattn.bounds.changed_steps import ChangedSteps, in_stated_steps
+from symattn.bounds.mistake import Compute, Mistake, MistakeFamily, Wrong
 from symattn.document.errors import InputError
 from symattn.verification.rules.operators import operators
 
@@ -203,6 +205,22 @@ def of_arrays(subject: Definition) -> Iterator[Mistake]:
             yield Mistake(step, words, change(way), change=change, reads=i.name)
 
 
+def of_computed_arrays(subject: Definition, spec: StatedFlow) -> Iterator[Mistake]:
+    """Yield every operator of the grammar on every array that a stated step computes and no call returns.
+
+    Its axes are taken to be those of the first array that the step takes.
+    """
+    letters = {i.name: i.shape for i in subject.inputs}
+    for step in spec.pipeline_of_all:
+        letters[step.name] = letters[step.of[0]]
+        axes = tuple(_AXES.get(x, "column") for x in reversed(letters[step.name].split()))
+        for operator in operators(axes) if step.name not in spec.returned else ():
+            wrong: Wrong = lambda at, operator=operator: operator.run(at.right())  # type: ignore[misc] # noqa: E731
+            words = operator.words.format(f"entries of {spec.noun_of(step.name)}")
+            blamed = operator.blamed(step.blames)
+            yield in_stated_steps(spec, blamed, words, {step.name: wrong})
+
+
 #: The meaning of axes by letter; all others are columns.
 _AXES = {
     "b": "item",
@@ -266,10 +284,15 @@ def both(
     second: Mistake,
     mistakes_of: Callable[[Any], Sequence[Mistake]],
 ) -> Mistake | None:
-    """Return two mistakes at once: one changes any way of computing, or is another specification with the other in it.
+    """Return two mistakes at once: in different steps; or one changes any way of computing, or is another specification
+    with the other in it.
 
     ``mistakes_of`` returns the mistakes of a specification. None if neither mistake is of these kinds.
     """
+    words, exact = f"{first.cause}; and {second.cause}", first.exact or second.exact
+    if isinstance(first.way, ChangedSteps) and isinstance(second.way, ChangedSteps):
+        joined = first.way.join(second.way)
+        return None if joined is None else Mistake(first.step, words, joined, exact)
     for one, other in ((first, second), (second, first)):
         # A change outside of the definition applies to any way, so also to the other mistake.
         if one.change is not None:
@@ -279,7 +302,5 @@ def both(
             # Words identify a mistake in the other specification's list.
             run = next((m.run for m in of if m.cause == other.cause), None)
         if run is not None:
-            return Mistake(
-                first.step, f"{first.cause}; and {second.cause}", run, first.exact or second.exact
-            )
+            return Mistake(first.step, words, run, exact)
     return None

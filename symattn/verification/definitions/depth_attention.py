@@ -220,16 +220,8 @@ def _keep(outputs: Any, eps: Any, gain: Any) -> Any:
     return outputs
 
 
-@dataclass(frozen=True)
-class _KeyNorm:
-    """The fields that forms of a norm read."""
-
-    eps: Any
-    one_plus: bool = False
-
-
 def _normalise_by(form: Callable[..., Any], outputs: Any, eps: Any, gain: Any) -> Any:
-    return form(_KeyNorm(eps), mean_square, outputs, gain)
+    return form(eps, mean_square, outputs, gain)
 
 
 def _attend_with_keys(

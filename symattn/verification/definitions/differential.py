@@ -224,16 +224,8 @@ def _list_ways(spec: Differential) -> tuple[Compute, ...]:
     return tuple(partial(_run, spec, subtract, norm) for norm in forms for subtract in differences)
 
 
-@dataclass(frozen=True)
-class _NormFields:
-    """The fields that forms of a norm read."""
-
-    eps: Fraction
-    one_plus: bool = False
-
-
 def _make_norm_form(form: Callable[..., Any]) -> Norm:
-    return lambda x, eps, gain: form(_NormFields(eps), mean_square, x, gain)
+    return lambda x, eps, gain: form(eps, mean_square, x, gain)
 
 
 #: o/√(mean(o²) + ε) · g; then o r · g with r the reciprocal of the root; o s with s = g r; and the first with o/√…

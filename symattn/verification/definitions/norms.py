@@ -11,44 +11,81 @@ large. It is one of the known mistakes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from itertools import starmap
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.fields import brief, check
+from symattn.attention.flow import Step
 from symattn.attention.layers.block import EPS
-from symattn.attention.norms import centre, layer_norm, rms_norm
+from symattn.attention.norms import centre, layer_norm, rms_norm, write_norm
+from symattn.attention.stated_flow import OtherStep, StatedFlow
+from symattn.bounds.changed_steps import ChangedSteps
 from symattn.bounds.extras import ENTRIES
-from symattn.bounds.mistake import Compute, Mistake
-from symattn.document.keywords import Answering
+from symattn.bounds.mistake import Compute, Wrong, change
 from symattn.verification.definitions.definition_mistakes import DefinitionForm
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.inputs_by_letters import Family
+from symattn.verification.definitions.stated_definition import define_in_steps
 from symattn.verification.input_source import Random
 from symattn.verification.probing.probes import integers, normal
-from symattn.verification.rules import norms
 from symattn.verification.rules.norms import affine
 
 
-@dataclass(frozen=True, kw_only=True)
-class StatedNorm(Answering):
-    """The fields of a norm. Raises ``InputError`` for invalid values."""
+@dataclass(frozen=True, kw_only=True, repr=False)
+class StatedNorm(StatedFlow):
+    """The fields of a norm, and its steps. Raises ``InputError`` for invalid values."""
 
     eps: int | float | Fraction = EPS
     one_plus: bool = False
     residual: Literal["added", "returned"] | None = None
 
-    __repr__ = brief
+    letters: ClassVar[Mapping[str, str]] = {
+        "x": "X",
+        "residual": "R",
+        "gain": "g",
+        "bias": "b",
+        "total": "S",
+        "scale": "g'",
+        "y": "Y",
+        "sum": "S'",
+    }
+    nouns: ClassVar[Mapping[str, str]] = {"y": "the norm"}
+    kind: ClassVar[Literal["layer", "rms"]]
 
-    def __post_init__(self) -> None:
-        check(self)
+    @property
+    def returned(self) -> tuple[str, ...]:
+        """See ``StatedFlow``."""
+        return ("y", "sum") if self.residual == "returned" else ("y",)
+
+    def state_steps(self, names: frozenset[str]) -> Iterator[Step]:
+        """See ``StatedFlow``: the sum with the residual, the factor 1 + g, the norm, and the sum as it is returned."""
+        x, gain = "total" if self.residual else "x", "scale" if self.one_plus else "gain"
+        if self.residual:
+            yield self.state_step(
+                "total", _add_residual, "@0 + @1", ("x", "residual"), role="sum", blames="residual"
+            )
+        has_gain, has_bias = "gain" in names, "bias" in names
+        if self.one_plus and has_gain:
+            yield self.state_step(
+                "scale", lambda gain: 1 + gain, "1 + @0", ("gain",), role="offset", blames="norm"
+            )
+        written = write_norm(self.kind, "@0", "@1" * has_gain, "@2" * has_bias)
+        of, norm = (x, gain, "bias"), partial(_NORMS[self.kind], self.eps)
+        yield self.state_step("y", norm, written, of, role=f"{self.kind} norm", blames="norm")
+        if self.residual == "returned":
+            yield self.state_step(
+                "sum", lambda total: total, "@0", ("total",), role="returned", blames="residual"
+            )
+
+    def __call__(self, x: Any, gain: Any = None, bias: Any = None, residual: Any = None) -> Any:
+        """The normalised rows."""
+        return self.return_run(x=x, gain=gain, bias=bias, residual=residual)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -68,9 +105,7 @@ class LayerNorm(StatedNorm):
     Source: Ba, Kiros, Hinton, Layer Normalization (2016), equations 3 and 4.
     """
 
-    def __call__(self, x: Any, gain: Any = None, bias: Any = None, residual: Any = None) -> Any:
-        """The normalised rows."""
-        return _norm_of_sum(self, partial(_layer_norm, self), x, gain, bias, residual)
+    kind = "layer"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -88,46 +123,25 @@ class RMSNorm(StatedNorm):
     array([1., 1.])
     >>> RMSNorm(eps=0, residual="returned")(np.array([1.0, 1.0]), residual=np.array([2.0, 2.0]))
     (array([1., 1.]), array([3., 3.]))
+    >>> RMSNorm(residual="added").write_formulas(["x", "residual", "gain"])
+    ['S = X + R', 'Y = g ⊙ S/√(mean(S²) + ε)']
 
     Source: Zhang, Sennrich, Root Mean Square Layer Normalization (2019), equation 4.
     """
 
-    def __call__(self, x: Any, gain: Any = None, bias: Any = None, residual: Any = None) -> Any:
-        """The normalised rows."""
-        return _norm_of_sum(self, partial(_rms_norm, self), x, gain, bias, residual)
+    kind = "rms"
 
 
 Norm = LayerNorm | RMSNorm
+_NORMS: Mapping[str, Callable[..., Any]] = {
+    "layer": lambda eps, x, gain, bias: layer_norm(x, eps, gain, bias),
+    "rms": lambda eps, x, gain, bias: rms_norm(x, eps, gain, bias),
+}
 
 
-def _layer_norm(spec: LayerNorm, x: Any, gain: Any = None, bias: Any = None) -> Any:
-    return layer_norm(x, spec.eps, gain_of(spec, gain), bias)
-
-
-def _rms_norm(spec: RMSNorm, x: Any, gain: Any = None, bias: Any = None) -> Any:
-    return rms_norm(x, spec.eps, gain_of(spec, gain), bias)
-
-
-def _norm_of_sum(
-    spec: Norm,
-    norm: Compute,
-    x: Any,
-    gain: Any = None,
-    bias: Any = None,
-    residual: Any = None,
-    stores: bool = False,
-) -> Any:
-    """Return the norm of x + residual, and the sum if that is returned; without a residual, the norm of x.
-
-    If the norm ``stores`` the sum, it reads it as it is in the format of the inputs.
-    """
-    if spec.residual is None:
-        return norm(x, gain, bias)
+def _add_residual(x: Any, residual: Any) -> Any:
     # Both the mean and the numbers read one sum, so that its error is shared.
-    total = _share_rounding_error(x + residual)
-    total = _store_in_norm_format(total) if stores else total
-    normalised = norm(total, gain, bias)
-    return (normalised, total) if spec.residual == "returned" else normalised
+    return _share_rounding_error(x + residual)
 
 
 def subject(spec: Norm) -> Definition:
@@ -141,9 +155,10 @@ def subject(spec: Norm) -> Definition:
         for n, d in zip(rows, widths, strict=True)
         if d > 1 or not layer or spec.eps
     ]
-    return Definition(
-        title=_title_of(spec),
+    return define_in_steps(
+        spec,
         step="norm",
+        title=_title_of(spec),
         inputs=(
             Input("x", "b h n d", "input inputs hidden hidden_states h tokens a features"),
             *((_RESIDUAL,) if spec.residual else ()),
@@ -158,9 +173,7 @@ def subject(spec: Norm) -> Definition:
                 "bias", "d", "beta b shift offset norm_bias ln_bias", ENTRIES["bias"], needed=False
             ),
         ),
-        outputs=("y", "sum") if spec.residual == "returned" else ("y",),
         ways=_list_norm_forms(spec),
-        mistakes=(*_yield_norm_mistakes(spec, layer), *_yield_residual_mistakes(spec)),
         shapes=(*sizes[:2], {"d": 4}, {"b": 2, "n": 3, "d": 4}, *sizes[2:]),
         families=_FAMILIES
         if spec.eps
@@ -172,68 +185,6 @@ def subject(spec: Norm) -> Definition:
     )
 
 
-def _yield_norm_mistakes(spec: Norm, layer: bool) -> Iterator[Mistake]:
-    """Yield mistakes by rule, of the stored gain, and the variance as a difference, which only loses digits."""
-    kind: norms.Kind = "layer" if layer else "rms"
-
-    def mistake(words: str, how: norms.Norm, stored: bool = False, exact: bool = True) -> Mistake:
-        def norm(x: Any, gain: Any = None, bias: Any = None) -> Any:
-            return how(x, spec.eps, gain if stored else gain_of(spec, gain), bias)
-
-        return Mistake("norm", words, partial(_norm_of_sum, spec, norm), exact)
-
-    for words, how in norms.norms(kind, spec.eps, _AXES):
-        yield mistake(words, how)
-    good = norms.right(kind)
-    if spec.one_plus:
-        yield mistake(
-            "the gain, stored as an offset from one, is used without the 1", good, stored=True
-        )
-    else:
-        more: norms.Affine = lambda y, g, b: norms.affine(y, None if g is None else 1 + g, b)  # noqa: E731
-        yield mistake("1 is added to the gain", replace(good, affine=more))
-    if layer:
-        cancelling = replace(
-            good, within=False, measure=lambda mean, y, n: mean(y * y) - mean(y) * mean(y)
-        )
-        words = (
-            "the variance is computed as mean(x²) − mean(x)², which cancels where the mean is large"
-        )
-        yield mistake(words, cancelling, exact=False)
-
-
-def _yield_residual_mistakes(spec: Norm) -> Iterator[Mistake]:
-    """Yield mistakes in the sum of x and the residual, and in what is returned of it."""
-    if spec.residual is None:
-        return
-    norm = replace(spec, residual=None)
-
-    def mistake(words: str, parts: Callable[[Any, Any, Any], tuple[Any, Any]]) -> Mistake:
-        """Return the mistake of a norm and a sum, which are computed from x, the residual and the right norm."""
-
-        def run(x: Any, gain: Any = None, bias: Any = None, residual: Any = None) -> Any:
-            normalised, total = parts(x, residual, partial(norm, gain=gain, bias=bias))
-            return (normalised, total) if spec.residual == "returned" else normalised
-
-        return Mistake("residual", words, run)
-
-    yield mistake("the residual is not added", lambda x, r, norm: (norm(x), x))
-    yield mistake("the residual is subtracted", lambda x, r, norm: (norm(x - r), x - r))
-    yield mistake(
-        "the residual is added after the norm", lambda x, r, norm: (norm(x) + r, norm(x) + r)
-    )
-    yield mistake("only the residual is normalised", lambda x, r, norm: (norm(r), x + r))
-    if spec.residual == "returned":
-        yield mistake("the sum that is returned lacks x", lambda x, r, norm: (norm(x + r), r))
-        yield mistake(
-            "the sum that is returned lacks the residual", lambda x, r, norm: (norm(x + r), x)
-        )
-        yield mistake(
-            "what is returned as the sum is normalised",
-            lambda x, r, norm: (norm(x + r), norm(x + r)),
-        )
-
-
 #: What is added to the array before it is normalised.
 _RESIDUAL = Input("residual", "b h n d", "res skip shortcut residual_in residual_input")
 
@@ -242,14 +193,6 @@ def _title_of(spec: Norm) -> str:
     further = ", one_plus=True" * spec.one_plus
     further += f", residual={spec.residual!r}" if spec.residual else ""
     return f"{type(spec).__name__}(eps={float(spec.eps):g}{further})"
-
-
-_AXES = {
-    (-2,): "the tokens",
-    (-1, -2): "tokens and columns together",
-    (-1, -2, -3): "the whole batch",
-    (0,): "the first axis",
-}
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
@@ -281,56 +224,57 @@ _FAMILIES: dict[str, Family] = {"integer": integers, "normal": normal} | {
 
 
 # -- forms -------------------------------------------------------------------------------------------------------------
-def gain_of(spec: Any, gain: np.ndarray) -> np.ndarray:
-    """Return the factor for a stored gain."""
-    return 1 + gain if spec.one_plus and gain is not None else gain
-
-
 def _list_norm_forms(spec: Norm) -> tuple[Compute, ...]:
-    """Return the forms: m is the mean, and r is 1/σ, or for RMSNorm 1/√(mean(x²) + ε).
+    """Return the forms of the norm, of the sum with a residual as it was computed, and as it is stored."""
+    as_stored: Wrong = lambda at: _store_in_norm_format(at.right())  # noqa: E731
+    forms = []
+    for is_stored in (False, True)[: 1 + bool(spec.residual)]:
+        of_sum = {"total": change("total", as_stored)} if is_stored else {}
+        more = f", of x + residual{' as stored' * is_stored}" if spec.residual else ""
+        for words, of_norm in norm_forms(spec.kind, "y").items():
+            # A factor 1 + g of a norm in the inputs' format is stored in it, too.
+            of_scale = {"scale": change("scale", as_stored)} if words in _IN_INPUT_FORMAT else {}
+            changes = of_sum | of_norm | (of_scale if spec.one_plus else {})
+            run = ChangedSteps(spec, changes) if changes else spec
+            forms.append(DefinitionForm(f"{words}{more}", run))
+    return tuple(forms)
 
-    The sum with a residual is read as it was computed, or as it is stored in the format of the inputs.
+
+def norm_forms(kind: str, name: str) -> dict[str, dict[str, OtherStep]]:
+    """Return the forms of a step ``name`` that is a norm, by words: how they change it, or nothing for its own form.
+
+    m is the mean, and r is 1/σ, or for RMSNorm 1/√(mean(x²) + ε). The step takes x, gain and bias.
     """
-    forms = _norm_forms_by_words(replace(spec, residual=None))
-    if spec.residual is None:
-        return tuple(starmap(DefinitionForm, forms.items()))
-    return tuple(
-        DefinitionForm(
-            f"{words}, of x + residual{' as stored' * stores}",
-            partial(_norm_of_sum, spec, form, stores=stores),
-        )
-        for stores in (False, True)
-        for words, form in forms.items()
-    )
+
+    def of(form: Callable[..., Any], moments: Callable[[Any], Any]) -> dict[str, OtherStep]:
+        other: Wrong = lambda at: form(at.spec.eps, moments, *at.taken)  # noqa: E731
+        return {name: change(name, other)}
+
+    if kind == "layer":
+        return {
+            "(x − m)/σ · g + b": {},
+            "(x r − m r) g + b": of(folded, two_pass),
+            "the same, with m and σ updated number by number": of(folded, welford),
+            "x s + (b − m s), s = g r": of(affine_folded, two_pass),
+            _IN_INPUT_FORMAT[0]: of(stored, two_pass),
+        }
+    return {
+        "x/√(mean(x²) + ε) · g + b": {},
+        "x r · g + b": of(folded, mean_square),
+        "x s + b, s = g r": of(affine_folded, mean_square),
+        _IN_INPUT_FORMAT[1]: of(stored, mean_square),
+    }
 
 
-def _norm_forms_by_words(spec: Norm) -> dict[str, Compute]:
-    """Return the forms of a norm of one array, by their words."""
-    forms: dict[str, Compute]
-    if isinstance(spec, LayerNorm):
-        forms = {
-            "(x − m)/σ · g + b": spec,
-            "(x r − m r) g + b": partial(folded, spec, two_pass),
-            "the same, with m and σ updated number by number": partial(folded, spec, welford),
-            "x s + (b − m s), s = g r": partial(affine_folded, spec, two_pass),
-            "(x − m)/σ stored as the inputs are, then · g + b in their format": partial(
-                stored, spec, two_pass
-            ),
-        }
-    else:
-        forms = {
-            "x/√(mean(x²) + ε) · g + b": spec,
-            "x r · g + b": partial(folded, spec, mean_square),
-            "x s + b, s = g r": partial(affine_folded, spec, mean_square),
-            "x r stored as the inputs are, then · g + b in their format": partial(
-                stored, spec, mean_square
-            ),
-        }
-    return forms
+#: The forms of both kinds that multiply by the gain in the format of the inputs.
+_IN_INPUT_FORMAT = (
+    "(x − m)/σ stored as the inputs are, then · g + b in their format",
+    "x r stored as the inputs are, then · g + b in their format",
+)
 
 
 def affine_folded(
-    spec: Any, moments: Callable[[Any], Any], x: Any, gain: Any = None, bias: Any = None
+    eps: Any, moments: Callable[[Any], Any], x: Any, gain: Any = None, bias: Any = None
 ) -> Any:
     """Return x s + (b − m s) with s = g r, r = 1/√(v + ε), which equals (x − m) r g + b since both s are the same.
 
@@ -339,9 +283,8 @@ def affine_folded(
     """
     mean, variance = moments(x)
     # The error of s is shared by both terms, and must count once.
-    inverse = _share_rounding_error(1 / root_of(variance, spec.eps))
-    scale = gain_of(spec, gain)
-    s = inverse if scale is None else _share_rounding_error(inverse * scale)
+    inverse = _share_rounding_error(1 / root_of(variance, eps))
+    s = inverse if gain is None else _share_rounding_error(inverse * gain)
     if mean is None:
         return affine(x * s, None, bias)
     shift = -mean * s
@@ -358,17 +301,17 @@ def mean_of(x: Array) -> Array:
 
 
 def folded(
-    spec: Any, moments: Callable[[Any], Any], x: Any, gain: Any = None, bias: Any = None
+    eps: Any, moments: Callable[[Any], Any], x: Any, gain: Any = None, bias: Any = None
 ) -> Any:
     """Return (x r + (−m r)) g + b. Its errors grow with the mean, like those of the mean itself."""
     mean, variance = moments(x)
-    inverse = _share_rounding_error(1 / root_of(variance, spec.eps))
+    inverse = _share_rounding_error(1 / root_of(variance, eps))
     y = x * inverse if mean is None else x * inverse + (-mean * inverse)
-    return affine(y, gain_of(spec, gain), bias)
+    return affine(y, gain, bias)
 
 
 def stored(
-    spec: Any, moments: Callable[[Any], Any], x: Any, gain: Any = None, bias: Any = None
+    eps: Any, moments: Callable[[Any], Any], x: Any, gain: Any = None, bias: Any = None
 ) -> Any:
     """Round the normalised x to the format of the inputs; then apply gain and bias, each with a rounding to it.
 
@@ -376,9 +319,8 @@ def stored(
     inputs, or every array may be stored in it (``eager``), this form makes no difference.
     """
     mean, variance = moments(x)
-    y = _store_in_norm_format((x if mean is None else x - mean) / root_of(variance, spec.eps))
-    scale = gain_of(spec, gain)
-    y = y if scale is None else y * (scale if scale is gain else _store_in_norm_format(scale))
+    y = _store_in_norm_format((x if mean is None else x - mean) / root_of(variance, eps))
+    y = y if gain is None else y * gain
     return y if bias is None else _store_in_norm_format(y) + bias
 
 

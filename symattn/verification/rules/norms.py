@@ -17,7 +17,9 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import projections
+from symattn.attention.flow import Step
 from symattn.attention.spec import Attention
+from symattn.bounds.changed_steps import in_stated_steps
 from symattn.bounds.mistake import (
     At,
     Mistake,
@@ -207,6 +209,49 @@ def _yield_wrong_affine_norms(good: Norm) -> Iterator[tuple[str, Norm]]:
     yield "the bias is added to x before it is normalised", replace(good, affine=gain, early=bias)
     words = "gain and bias are applied to x before it is normalised"
     yield words, replace(good, affine=lambda y, g, b: y, early=affine)
+
+
+# -- a norm that a definition states ----------------------------------------------------------------------------------
+#: Axes over which no norm of rows runs.
+_OTHER_AXES: dict[tuple[int, ...], str] = {
+    (-2,): "the tokens",
+    (-1, -2): "tokens and columns together",
+    (-1, -2, -3): "the whole batch",
+    (0,): "the first axis",
+}
+
+
+def mistakes_of_step(spec: Any, step: Step, kind: Kind) -> Iterator[Mistake]:
+    """Yield the mistakes of a step that takes x and, if it has them, gain and bias, for the ε of its definition.
+
+    The gain is an input, or the 1 + g of an earlier step.
+    """
+
+    def mistake(words: str, how: Norm, exact: bool = True) -> Mistake:
+        wrong: Wrong = lambda at: how(at.first, at.spec.eps, *at.taken[1:])  # noqa: E731
+        return in_stated_steps(spec, step.blames, words, {step.name: wrong}, exact)
+
+    for words, how in norms(kind, spec.eps, _OTHER_AXES):
+        yield mistake(words, how)
+    good = right(kind)
+    if spec.computed.isdisjoint(step.of[1:2]):
+        more: Affine = lambda y, g, b: affine(y, None if g is None else 1 + g, b)  # noqa: E731
+        yield mistake("1 is added to the gain", replace(good, affine=more))
+    if kind == "layer":
+        cancelling = replace(
+            good, within=False, measure=lambda mean, y, n: mean(y * y) - mean(y) * mean(y)
+        )
+        words = (
+            "the variance is computed as mean(x²) − mean(x)², which cancels where the mean is large"
+        )
+        yield mistake(words, cancelling, exact=False)
+
+
+def mistakes_of_offset(spec: Any, step: Step) -> Iterator[Mistake]:
+    """Yield the mistakes of a step that adds 1 to a stored gain."""
+    words = "the gain, stored as an offset from one, is used without the 1"
+    unchanged: Wrong = lambda at: at.first * 1  # noqa: E731
+    yield in_stated_steps(spec, step.blames, words, {step.name: unchanged})
 
 
 # -- queries, keys and values ------------------------------------------------------------------------------------------

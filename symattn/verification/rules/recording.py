@@ -23,6 +23,7 @@ from symattn.arrays import base
 from symattn.arrays.base import ArrayBase
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.letters_of_attention import ARRAYS
+from symattn.attention.stated_flow import StatedFlow
 
 Function = Callable[..., Any]
 Outputs = list[np.ndarray]
@@ -410,7 +411,8 @@ def operation_of(node: RecordedArray) -> RecordedOperation:
 def outputs_of(way: Function, recording: Recording) -> Any:
     """Compute the outputs of a definition on recorded arrays; of a specification step by step."""
     values = dict(recording.inputs)
-    if not hasattr(way, "pipeline"):
+    # Steps that a definition states are run by its call.
+    if not hasattr(way, "pipeline") or isinstance(way, StatedFlow):
         return way(**values)
     for step in way.pipeline(frozenset(values)):
         values[step.name] = step.run(*(values[n] for n in step.of))

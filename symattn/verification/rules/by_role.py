@@ -1,0 +1,30 @@
+"""Mistakes by the role of a step, for every definition that states its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+from symattn.attention.flow import Step
+from symattn.attention.stated_flow import StatedFlow
+from symattn.bounds.mistake import Mistake
+from symattn.verification.rules import norms, sums
+
+#: From a definition and one of its steps to the mistakes in it.
+Rule = Callable[[StatedFlow, Step], Iterator[Mistake]]
+
+#: The rule of each role; a step of another role has the mistakes that every array has.
+RULES: Mapping[str, Rule] = {
+    "sum": sums.mistakes_of_sum,
+    "returned": sums.mistakes_of_returned,
+    "offset": norms.mistakes_of_offset,
+    "layer norm": partial(norms.mistakes_of_step, kind="layer"),
+    "rms norm": partial(norms.mistakes_of_step, kind="rms"),
+}
+
+
+def mistakes(spec: StatedFlow) -> Iterator[Mistake]:
+    """Yield the mistakes in the steps of a definition, in their order."""
+    for step in spec.pipeline_of_all:
+        if step.role in RULES:
+            yield from RULES[step.role](spec, step)

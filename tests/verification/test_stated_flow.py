@@ -1,0 +1,134 @@
+"""Definitions that state their steps: a call runs these, and each can be wrong by the rule of its role."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from symattn import LayerNorm, RMSNorm, kind, verify
+from symattn.attention.flow import Step
+from symattn.attention.norms import rms_norm
+from symattn.attention.stated_flow import StatedFlow
+from symattn.bounds.changed_steps import ChangedSteps
+from symattn.programs.specifications import definitions_of
+from symattn.verification.definitions.definition_mistakes import both, of_computed_arrays
+from symattn.verification.rules import by_role
+
+Array = Any
+SPECS: tuple[Any, ...] = (
+    LayerNorm(), LayerNorm(one_plus=True, residual="added"), RMSNorm(one_plus=True), RMSNorm(residual="returned"),
+)  # fmt: skip
+
+
+def drawn(spec: StatedFlow) -> dict[str, Array]:
+    """Inputs of a small call, all that the definition knows."""
+    subject = next(definitions_of(spec))
+    rng = np.random.default_rng(3)
+    return {i.name: rng.standard_normal(subject.shape(i.name, {"n": 3, "d": 4})) for i in subject.inputs}
+
+
+def outputs(run: Any, inputs: dict[str, Array]) -> list[Array]:
+    found = run(**inputs)
+    return [np.asarray(y) for y in (found if isinstance(found, tuple) else (found,))]
+
+
+def differ(one: list[Array], other: list[Array]) -> bool:
+    return not all(a.shape == b.shape and np.allclose(a, b, rtol=1e-13) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=repr)
+def test_a_call_returns_what_the_steps_compute(spec: Any) -> None:
+    inputs = drawn(spec)
+    values = spec.trace(**inputs)
+    assert not differ(outputs(spec, inputs), [values[name] for name in spec.returned])
+    # On another kind of array the steps are the same.
+    exact = {name: kind("ball").lift(a) for name, a in inputs.items()}
+    assert list(spec.trace(**exact)) == list(values)
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=repr)
+def test_formulas_have_the_letters_of_what_the_step_takes(spec: Any) -> None:
+    inputs = drawn(spec)
+    for step, formula in zip(spec.pipeline(inputs), spec.write_formulas(inputs), strict=True):
+        left, right = formula.split(" = ")
+        assert left == str(spec.letters[step.name]).replace("'", "′")
+        taken = [spec.letters[name].replace("'", "′") for name in step.of if name in inputs or name in spec.computed]
+        assert all(letter in right for letter in taken)
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=repr)
+def test_every_step_can_be_wrong_by_the_rule_of_its_role(spec: Any) -> None:
+    inputs = drawn(spec)
+    right, changed = outputs(spec, inputs), set[str]()
+    for mistake in by_role.mistakes(spec):
+        assert isinstance(mistake.way, ChangedSteps)
+        if mistake.exact:
+            assert differ(outputs(mistake.way, inputs), right), mistake.cause
+        changed |= mistake.way.steps.keys()
+    assert changed == {step.name for step in spec.pipeline(inputs)}
+
+
+def test_optional_inputs_leave_their_steps_out() -> None:
+    spec, x = RMSNorm(one_plus=True), np.array([[3.0, 4.0]])
+    assert [step.name for step in spec.pipeline(["x"])] == ["y"]
+    assert [step.name for step in spec.pipeline(["x", "gain"])] == ["scale", "y"]
+    assert np.allclose(spec(x), spec(x, np.zeros(2)))
+
+
+def test_mistakes_in_two_steps_are_made_at_once_and_in_one_step_are_not() -> None:
+    spec = RMSNorm(residual="added")
+    of = {mistake.cause: mistake for mistake in by_role.mistakes(spec)}
+    first, second = of["the residual is subtracted"], of["ε is left out"]
+    joined = both(first, second, lambda other: ())
+    assert joined is not None
+    assert joined.cause == "the residual is subtracted; and ε is left out"
+    x, r = np.random.default_rng(0).standard_normal((2, 3, 4))
+    assert np.allclose(joined.run(x=x, residual=r), rms_norm(x - r))
+    assert both(second, of["uses the sum of the squares instead of their mean"], lambda other: ()) is None
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Lerp(StatedFlow):
+    """x + t (y − x), of which no rule knows the role of its first step."""
+
+    letters: ClassVar[Any] = {"x": "X", "y": "Y", "t": "t", "change": "D", "z": "Z"}
+    returned: ClassVar[Any] = ("z",)
+
+    def state_steps(self, names: frozenset[str]) -> Iterator[Step]:
+        of = ("x", "y", "t")
+        run = lambda x, y, t: t * (y - x)  # noqa: E731
+        yield self.state_step("change", run, "@2 ⊙ (@1 − @0)", of, role="share", blames="gate")
+        run = lambda x, change: x + change  # noqa: E731
+        yield self.state_step("z", run, "@0 + @1", ("x", "change"), role="sum", blames="residual")
+
+    def __call__(self, x: Array, y: Array, t: Array) -> Array:
+        return self.return_run(x=x, y=y, t=t)
+
+
+def lerp_subject(spec: Lerp) -> Any:
+    from symattn.verification.definitions.definition_subject import Input
+    from symattn.verification.definitions.stated_definition import define_in_steps
+
+    inputs = (Input("x", "n d"), Input("y", "n d"), Input("t", "n d"))
+    shapes = ({"n": 2, "d": 3}, {"n": 4, "d": 1}, {"n": 3, "d": 9})
+    return define_in_steps(spec, "gate", inputs, shapes)
+
+
+def test_a_definition_of_a_stranger_gets_mistakes_words_and_steps() -> None:
+    subject = lerp_subject(Lerp())
+    causes = {(mistake.step, mistake.cause) for mistake in subject.mistakes}
+    assert causes == {("residual", "the change is not added"), ("residual", "the change is subtracted")}
+    computed = {mistake.cause for mistake in of_computed_arrays(subject, Lerp())}
+    assert any("entries of the change" in cause for cause in computed)
+    assert not any("entries of z" in cause for cause in computed)
+
+
+def test_a_sum_that_is_returned_is_named_where_it_is_wrong() -> None:
+    def norm(x: Array, residual: Array, gain: Array) -> tuple[Array, Array]:
+        s = x + residual
+        return s / np.sqrt((s * s).mean(axis=-1, keepdims=True) + np.float32(1e-5)) * gain, x
+
+    found = verify(norm, RMSNorm(residual="returned"))
+    assert [(fault.step, fault.cause) for fault in found.faults] == [("residual", "what is returned as the sum is x")]
