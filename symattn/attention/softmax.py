@@ -148,15 +148,16 @@ def sigmoid_weights(s: Array, bias: Array | int | None = None, stabilised: bool 
     return e / (xp.exp(zero - m) + e)
 
 
-def relu_weights(s: Array) -> Array:
-    """a_ij = max(s_ij, 0) / n_k; a forbidden score gives 0.
+def relu_weights(s: Array, divided: bool = True) -> Array:
+    """a_ij = max(s_ij, 0) / n_k, or max(s_ij, 0) if not ``divided``; a forbidden score gives 0.
 
     It depends on the order of scores, so kinds without an order refuse it; ``maximum`` is an opaque function there.
     Shapes: (…, n_k) → (…, n_k). Source: Wortsman et al., Replacing softmax with ReLU in Vision Transformers (2023), §3.
     """
     xp = namespace_of(s)
     # The comparison sends −∞ to 0 without a product −∞ · 0.
-    return xp.where(s <= 0, 0, s) / xp.asarray(s.shape[-1], dtype=s.dtype)
+    positive = xp.where(s <= 0, 0, s)
+    return positive / xp.asarray(s.shape[-1], dtype=s.dtype) if divided else positive
 
 
 # -- weights that can be exactly 0: projections of the scores to the simplex of weights --------------------------------
@@ -272,6 +273,14 @@ NORMALISERS = {
         "out[i,j] = max(0[i,j], 0)/n_k",
         "each score by itself has its weight: $a_ij = max(s_ij, 0)/n_k$",
         "Each score above 0 is its own weight, over the number of keys: keys do not compete.",
+    ),
+    "relu_sum": Normaliser(
+        "ReLU without 1/n",
+        lambda s, bias, stabilised, fully_masked: relu_weights(s, divided=False),
+        "relu(@0)",
+        "out[i,j] = max(0[i,j], 0)",
+        "each score by itself is its weight: $a_ij = max(s_ij, 0)$",
+        "Each score above 0 is its own weight: keys do not compete, and outputs grow with their number.",
     ),
     "sigmoid": Normaliser(
         "a sigmoid",

@@ -291,7 +291,7 @@ SENSELESS: dict[str, Callable[[Attention], bool]] = {
     "scores of distances are never positive, and relu makes 0 of them; hint: bias=True, or another normaliser": (
         lambda s: (
             s.score == "distance"
-            and s.normaliser == "relu"
+            and s.normaliser in ("relu", "relu_sum")
             and not (s.bias or s.scale or s.mask == "additive")
         )
     ),

@@ -167,10 +167,12 @@ class Fields:
         None,
         "how positions enter: rotary, ALiBi, buckets (T5), Shaw, Transformer-XL or disentangled (DeBERTa)",
     )
-    normaliser: Literal["softmax", "sigmoid", "relu", "sparsemax", "entmax"] = described(
-        "softmax",
-        "how scores become weights: ``softmax``, ``sigmoid`` (minus log n_k, unless a bias is given), ``relu`` "
-        "(divided by n_k), ``sparsemax``, ``entmax`` (1.5)",
+    normaliser: Literal["softmax", "sigmoid", "relu", "relu_sum", "sparsemax", "entmax"] = (
+        described(
+            "softmax",
+            "how scores become weights: ``softmax``, ``sigmoid`` (minus log n_k, unless a bias is given), ``relu`` "
+            "(divided by n_k), ``relu_sum`` (not divided), ``sparsemax``, ``entmax`` (1.5)",
+        )
     )
     base: Literal[2] | None = described(
         None,

@@ -226,6 +226,9 @@ _GATED_HEADS = Attention(heads=2, kv_heads=1, causal=True, output_gate=True)
 #: Fields together, as models have them: a failure that no field has alone shows here.
 OF_MODELS: dict[str, NamedVariant] = {
     "scale of a model": NamedVariant("models", Attention(scale=Fraction(1, 8), causal=True)),
+    "causal ReLU, not divided": NamedVariant(
+        "models", Attention(normaliser="relu_sum", causal=True)
+    ),
     "norm and rotation": NamedVariant(
         "models",
         Attention(heads=2, causal=True, qk_norm="rms", eps=0.25, position=_ROTATED),

@@ -393,9 +393,8 @@ class _Bound:
         sizes = np.where(self.far, of_far, upper(self.errors.largest))
         # The factor log₂ e is for exponentials as powers of 2; 1.01 covers float64's roundings.
         scores = sizes.max(axis=-1) * LOG2_E * 1.01
-        row_shape = (*self.open.shape[:-1], self.n)
-        ones = xp.zeros(row_shape) + 1
-        values = upper(self._weigh_value_sizes(ones, self._value_sizes())).max(axis=-1)
+        weights = self._largest_weights_before_division()
+        values = upper(self._weigh_value_sizes(weights, self._value_sizes())).max(axis=-1)
         over = (
             (scores > most)
             | (values * 1.01 > most)
@@ -407,6 +406,16 @@ class _Bound:
             over |= self.far.any(axis=-1) & (self.grown > 1)
         # An output projection sums over heads: a row without a bound spoils that row of all heads.
         return np.asarray(over.any(axis=-2) if self.run.merges_heads else over)
+
+    def _largest_weights_before_division(self) -> Balls:
+        """Return what each weight is at most where it meets its value: 1, or a positive score that is not divided."""
+        ones = xp.zeros((*self.open.shape[:-1], self.n)) + 1
+        normaliser = self.run.spec.normaliser
+        if normaliser not in ("relu", "relu_sum"):
+            return ones
+        # A right function may divide the sum by n, and not each weight.
+        divisor = self.n if normaliser == "relu" else 1
+        return ones + size(number(self.run.values["weights"])) * divisor + self.tau
 
     def _value_balls(self) -> Balls:
         return self.run.values[self.run.values_name]
@@ -427,7 +436,7 @@ def weight_errors(run: Run, precision: Precision, tau: Balls) -> Balls:
 
     sigmoid    |σ(x̂) − σ(x)| ≤ σ(x)(e^τ − 1), τ with the roundings of log n; and ε + 6u, as (1 + tanh(x/2))/2 may be
                taken.
-    relu       |max(ŝ, 0) − max(s, 0)| ≤ τ; the division by n costs g(4).
+    relu       |max(ŝ, 0) − max(s, 0)| ≤ τ; the division by n, if there is one, and storing it cost g(4).
     sparsemax  The threshold t of p = max(s − t, 0), Σ p = 1, grows with each score, and by c if all grow by c: so it
                moves by at most τ* = max τ. It is a mean of scores less a quotient, in any order, from scores as they
                are or less their maximum: g(n + 8)(2 max|s| + 2) holds its roundings, and the places at which a key
@@ -451,8 +460,9 @@ def weight_errors(run: Run, precision: Precision, tau: Balls) -> Balls:
             shifted = 0 if run.spec.bias else g(6, f) * (log(n) + 1)
             moved = tau + shifted
             result = w * (xp.exp(moved) - 1) + small
-        case "relu":
-            result = tau / n + g(4, f) * (w + tau / n)
+        case "relu" | "relu_sum":
+            moved = tau / n if run.spec.normaliser == "relu" else tau
+            result = moved + g(4, f) * (w + moved)
         case "sparsemax" | "entmax":
             result = _bound_sparse_weight_errors(run, precision, tau, w, n)
         case "softmax":

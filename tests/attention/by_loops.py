@@ -282,6 +282,8 @@ def weights(spec: Attention, row: list[Any], n_k: int, base: Any, total: Any) ->
         return [1 / (1 + mpmath.exp(shift - s)) for s in row]
     if spec.normaliser == "relu":
         return [max(s, ZERO) / n_k for s in row]
+    if spec.normaliser == "relu_sum":
+        return [max(s, ZERO) for s in row]
     return simplex(row) if spec.normaliser == "sparsemax" else tsallis(row)
 
 

@@ -360,7 +360,7 @@ def fields(rng: Random) -> dict[str, Any]:
         "value_norm": ("rms",),
         "eps": (Fraction(1, 4), 0.125),
         "position": tuple(make(rng) for make in POSITIONS),
-        "normaliser": ("sigmoid", "relu", "sparsemax", "entmax"),
+        "normaliser": ("sigmoid", "relu", "relu_sum", "sparsemax", "entmax"),
         "base": (2,),
         "sink": ("given", "zero"),
         "stabilised": (False,),

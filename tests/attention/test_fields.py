@@ -149,6 +149,7 @@ FORMULAS: dict[str, tuple[dict[str, Any], str]] = {
     "off by one": ({"sink": "zero"}, "aᵢⱼ = e^(sᵢⱼ)/(1 + Σ_ℓ e^(s_iℓ))"),
     "base": ({"base": 2}, "aᵢⱼ = 2^(sᵢⱼ)/(Σ_ℓ 2^(s_iℓ))"),
     "sigmoid": ({"normaliser": "sigmoid"}, "sigmoid(S′ − log(n_k))"),
+    "relu_sum": ({"normaliser": "relu_sum"}, "max(sᵢⱼ, 0)"),
     "relu": ({"normaliser": "relu"}, "max(sᵢⱼ, 0)/n_k"),
     "entmax": ({"normaliser": "entmax"}, "max(sᵢⱼ/2 − τᵢ, 0)²"),
     "dropout": ({"dropout": 0.1}, "A ⊙ D/(9/10)"),

@@ -8,6 +8,7 @@ its own are compared in ``test_torch_variants``.
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,7 @@ def by_torch(name: str) -> tuple[Callable[..., Any], Callable[..., Any], tuple[n
         "general": (scores.general_scores, lambda q, k, w: _bilinear(q, k, w), (q, k, w)),
         "sigmoid": (lambda s: softmax.sigmoid_weights(s, 0), torch.sigmoid, (s,)),
         "relu": (softmax.relu_weights, lambda s: torch.relu(s) / N_K, (s,)),
+        "relu_sum": (partial(softmax.relu_weights, divided=False), torch.relu, (s,)),
         "powers of two": (softmax.powers_of_two, torch.exp, (s,)),
     }  # fmt: skip
     return pairs[name]  # type: ignore[no-any-return]
@@ -137,7 +139,7 @@ def _bilinear(q: Any, k: Any, w: Any) -> Any:
     return many.reshape(len(q), len(k))
 
 
-@pytest.mark.parametrize("name", ["distance", "general", "sigmoid", "relu", "powers of two"])
+@pytest.mark.parametrize("name", ["distance", "general", "sigmoid", "relu", "relu_sum", "powers of two"])
 def test_functions_of_torch(name: str) -> None:
     import torch
 

@@ -84,7 +84,7 @@ WINDOW, SORTED, ROTARY = "indexed", "indexed symbolic modular", "indexed"
 REFUSED: dict[str, str] = {
     "additive": "exact", "softcap": "exact", "decoder step": "indexed exact", "base 2": "indexed exact",
     "sliding window": WINDOW, "window of two sides": WINDOW, "local blocks": WINDOW, "packed documents": WINDOW,
-    "masks combined": WINDOW, "ReLU": SORTED, "sparsemax": SORTED, "entmax": SORTED,
+    "masks combined": WINDOW, "causal ReLU, not divided": SORTED, "ReLU": SORTED, "sparsemax": SORTED, "entmax": SORTED,
     "packed projections": "indexed", "latent": "indexed", "latent, absorbed": "indexed", "rotary, latent": "indexed",
     "rotary, half": ROTARY, "rotary, interleaved": ROTARY, "rotary, in part": ROTARY,
     "rotary, true frequencies": "indexed exact", "temperature by place": "indexed exact",

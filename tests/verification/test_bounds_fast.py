@@ -236,6 +236,16 @@ def test_what_no_enclosure_serves_is_bounded_in_balls() -> None:
     assert (other.allowed > 0).all()
 
 
+@pytest.mark.parametrize("normaliser", ["relu", "relu_sum", "sigmoid"])
+def test_sums_of_positive_scores_may_leave_the_range(normaliser: Any) -> None:
+    """A sum that is divided last overflows in float16, as does one that is not divided."""
+    q = np.array([[128.0], [1.0]])
+    given = {"q": q, "k": np.full((8, 1), 128.0), "v": np.ones((8, 1))}
+    found = bound(Attention(normaliser=normaliser, scale=1), given, Precision.of("fp16", "fused"))
+    # Eight scores of 2¹⁴ exceed float16, and eight of 2⁷ do not; a sigmoid is 1 at most.
+    assert np.isfinite(found.allowed).tolist() == [[normaliser == "sigmoid"], [True]]
+
+
 def test_parts_of_a_variant_sum_to_its_bound() -> None:
     rng = np.random.default_rng(45)
     found = bound(Attention(softcap=2), {name: rng.standard_normal((3, 2)) for name in "qkv"}, Precision.of("fp32"))

@@ -109,6 +109,7 @@ _FROM_WEIGHTS: dict[str, Callable[..., Array]] = {
     "softmax": lambda spec, s, p, g: scores.softmax_gradient(p, g, spec.base),
     "sigmoid": lambda spec, s, p, g: scores.sigmoid_gradient(p, g),
     "relu": lambda spec, s, p, g: scores.relu_gradient(s, g),
+    "relu_sum": lambda spec, s, p, g: scores.relu_gradient(s, g, divided=False),
     "sparsemax": lambda spec, s, p, g: scores.sparsemax_gradient(p, g),
     "entmax": lambda spec, s, p, g: scores.entmax15_gradient(p, g),
 }

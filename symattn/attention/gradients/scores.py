@@ -59,13 +59,16 @@ def sigmoid_gradient(a: Array, g: Array) -> Array:
     return a * (1 - a) * g
 
 
-def relu_gradient(s: Array, g: Array) -> Array:
-    """dS = dA / n_k where s > 0, else 0; at s = 0 it is 0, one of many subgradients, the one that frameworks choose.
+def relu_gradient(s: Array, g: Array, divided: bool = True) -> Array:
+    """dS = dA / n_k where s > 0, or dA if not ``divided``, else 0.
+
+    At s = 0 it is 0, one of many subgradients, the one that frameworks choose.
 
     Shapes: (…, n_q, n_k). Source: Wortsman et al., Replacing softmax with ReLU in Vision Transformers (2023), §3.
     """
     xp = namespace_of(s)
-    return xp.where(s > 0, g, 0) / xp.asarray(s.shape[-1], dtype=s.dtype)
+    positive = xp.where(s > 0, g, 0)
+    return positive / xp.asarray(s.shape[-1], dtype=s.dtype) if divided else positive
 
 
 def sparsemax_gradient(p: Array, g: Array) -> Array:

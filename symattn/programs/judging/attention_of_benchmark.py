@@ -32,9 +32,10 @@ _POSITIONS: Mapping[str, Rotary | Alibi] = {
     "positions": Rotary(given="positions"),
     "slopes": Alibi(slopes="given"),
 }
-_OTHER_NORMALISERS: tuple[Literal["sigmoid", "relu", "sparsemax"], ...] = (
+_OTHER_NORMALISERS: tuple[Literal["sigmoid", "relu", "relu_sum", "sparsemax"], ...] = (
     "sigmoid",
     "relu",
+    "relu_sum",
     "sparsemax",
 )
 _MOST_WITH_OTHER_WEIGHTS = 2  # without and with a causal mask

@@ -344,7 +344,10 @@ def _yield_wrong_field_mistakes(spec: Attention) -> Iterator[tuple[Any, str, str
     usual = plain and spec.base is None and spec.stabilised and not spec.lse
     for other, noun in titles.items() if usual or not spec.is_softmax else ():
         words = f"uses {noun} instead of the requested normaliser"
-        yield other != spec.normaliser, "normalize", words, {"normaliser": other}
+        # Weights that are not divided have a cause of their own.
+        is_named = (spec.normaliser, other) == ("relu", "relu_sum")
+        is_other = other != spec.normaliser and not is_named
+        yield is_other, "normalize", words, {"normaliser": other}
     yield spec.sink is not None, "sink", "the sink is left out", {"sink": None}
     words = "the sink's logits are ignored: 0 is used for all of them"
     yield spec.sink == "given", "sink", words, {"sink": "zero"}

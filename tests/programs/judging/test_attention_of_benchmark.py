@@ -318,7 +318,7 @@ def get_init_inputs():
 
 def test_other_weights_than_those_of_softmax_are_tried() -> None:
     tried = list(plausible(_benchmark(_QKV)))
-    for normaliser in ("sigmoid", "relu", "sparsemax"):
+    for normaliser in ("sigmoid", "relu", "relu_sum", "sparsemax"):
         assert Attention(normaliser=normaliser) in tried  # type: ignore[arg-type]
         assert Attention(normaliser=normaliser, causal=True) in tried  # type: ignore[arg-type]
     with_sinks = list(plausible(_benchmark(_QKV, {"sinks": np.zeros(4)})))
@@ -336,3 +336,40 @@ def test_attention_with_a_sigmoid_is_recognised(tmp_path: Path) -> None:
     assert passed.passed, passed
     assert passed.definition == "Attention(normaliser='sigmoid')"
     assert judge(str(wrong), reference=str(reference), examples=4, seed=3).status is Status.FAIL
+
+
+_OF_RELU = """
+import torch
+
+class {name}(torch.nn.Module):
+    def forward(self, q, k, v):
+        n, m = q.shape[-2], k.shape[-2]
+        s = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
+        s = s.masked_fill(~torch.ones(n, m, dtype=torch.bool).tril(m - n), float("-inf"))
+        return {output}
+
+def get_inputs():
+    return [torch.randn(2, 4, 24, 8) for _ in range(3)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.deep
+def test_attention_with_relu_that_is_not_divided_is_recognised(tmp_path: Path) -> None:
+    """As in KernelBench's problem 50 of level 3."""
+    reference, kernel = (tmp_path / f"{name}.py" for name in ("ref", "kernel"))
+    reference.write_text(_OF_RELU.format(name="Model", output="torch.relu(s) @ v"))
+    outputs = {
+        "s.clamp(min=0) @ v": True,
+        "torch.relu(s) @ v / m": False,
+        "torch.softmax(s, -1) @ v": False,
+        "torch.relu(s).square() @ v": False,
+    }
+    for output, is_right in outputs.items():
+        kernel.write_text(_OF_RELU.format(name="ModelNew", output=output))
+        judgement = judge(str(kernel), reference=str(reference), examples=4, seed=3)
+        assert judgement.definition == "Attention(causal=True, normaliser='relu_sum')"
+        assert judgement.passed if is_right else judgement.status is Status.FAIL, judgement
