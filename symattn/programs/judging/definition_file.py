@@ -238,7 +238,11 @@ class KernelDefinition:
             unmasked = replace(
                 unmasked, scale=_own_scale(said.get("scale"), self.constants.get(by_role["q"][-1]))
             )
-            fields = {} if batch is not None else self._fields_of_further_inputs()
+            fields = (
+                self._fields_of_further_inputs()
+                if batch is None
+                else self._fields_of_request_mask(batch)
+            )
             if fields is None:
                 return ()
             unmasked = replace(unmasked, **fields)
@@ -275,6 +279,11 @@ class KernelDefinition:
                 if axes and role_of(name) not in ("q", "k", "v")
             }
         )
+
+    def _fields_of_request_mask(self, batch: RequestBatch) -> dict[str, Any]:
+        """Return the fields that give an attention the mask of its requests, if they have one."""
+        mask = batch.mask
+        return {} if mask is None else mask.fields(self.dtypes[mask.name] == "bool")
 
     def _count_heads_by_axes(self, axes: tuple[str, ...]) -> int:
         """Return the number of heads: the last constant axis before the width (a cache also has the size of a page)."""

@@ -4,6 +4,7 @@ A definition of attention has q, k, v of one batch. A kernel may take the tokens
 other, with offsets (``indptr``), or keys and values in pages of a cache, with a table of pages. Each call of the
 definition is then one call of such a kernel: the items of the batch are its requests, put before, after or between
 requests of other lengths whose outputs nobody asks for, with the pages in mixed order; the outputs are gathered again.
+A mask of the definition becomes that of all requests together, see ``request_masks``.
 
 Names of inputs: https://github.com/flashinfer-ai/flashinfer-bench, docs/op_type_schema/gqa_ragged.md, gqa_paged.md,
 mla_paged.md.
@@ -26,6 +27,13 @@ from symattn.document.keywords import plain
 from symattn.programs.frameworks import Tensor, import_torch
 from symattn.programs.judging.neighbours import choose_neighbours
 from symattn.programs.judging.recurrent_form import RecurrentForm, RecurrentKernel
+from symattn.programs.judging.request_masks import (
+    MASK_OFFSETS,
+    NAMES_OF_MASKS,
+    NAMES_OF_OFFSETS,
+    RequestMask,
+    read_request_mask,
+)
 from symattn.programs.names import Function, meaning, parameters
 from symattn.programs.packed import Wrapper
 
@@ -55,6 +63,8 @@ _ROLES = {
     Q_POSITIONS: "q_pe q_rope",
     LATENTS: "ckv_cache ckv kv_c_cache compressed_kv_cache",
     POSITIONS: "kpe_cache kpe k_pe_cache k_rope_cache",
+    MASK_OFFSETS: NAMES_OF_OFFSETS,
+    "mask": NAMES_OF_MASKS,
 }
 #: The role of each name.
 _ROLE_OF = {plain(name): role for role, names in _ROLES.items() for name in names.split()}
@@ -102,12 +112,13 @@ class LatentWidths:
 class RequestBatch:
     """The inputs of a kernel of several requests, in their order, with their roles; and the size of a page.
 
-    ``latents`` are the widths of latent attention, if the kernel computes that.
+    ``latents`` are the widths of latent attention, if the kernel computes that, and ``mask`` is that of all requests.
     """
 
     roles: tuple[tuple[str, str], ...]
     page_size: int | None = None
     latents: LatentWidths | None = None
+    mask: RequestMask | None = None
 
     @property
     def decodes(self) -> bool:
@@ -119,7 +130,8 @@ class RequestBatch:
     ) -> list[tuple[int, ...]]:
         """Return the shapes of q, k, v, (b, n, h, d), of requests as many and as long as these sizes have on average.
 
-        The neighbours of the judged requests are among those counted.
+        A mask, which comes last, is the same for all requests. The neighbours of the judged requests are among those
+        counted.
         """
         axes = {role: inputs[name] for name, role in self.roles}
 
@@ -140,11 +152,16 @@ class RequestBatch:
         judged = max(requests - choose_neighbours(n_q, n_k).number, 1)
         if self.latents is not None:
             of_keys = judged, n_k, 1, self.latents.width
-            return [(judged, n_q, size(q, -2), self.latents.width), of_keys, of_keys]
-        return [
-            (judged, n, size(role, -2), size(role, -1))
-            for role, n in ((q, n_q), (k, n_k), (v, n_k))
-        ]
+            of_queries = judged, n_q, size(q, -2), self.latents.width
+            result: list[tuple[int, ...]] = [of_queries, of_keys, of_keys]
+        else:
+            result = [
+                (judged, n, size(role, -2), size(role, -1))
+                for role, n in ((q, n_q), (k, n_k), (v, n_k))
+            ]
+        if self.mask is None:
+            return result
+        return [*result, (n_k,) if self.mask.of_keys else (n_q, n_k)]
 
 
 @dataclass(frozen=True)
@@ -188,12 +205,17 @@ def batch_of(
     """
     roles = {name: role_of(name) for name in inputs}
     # Names of a cache alone do not mean several requests.
-    several = {role for role in roles.values() if role in _ROLES} - {"k", "v", *_OF_LATENTS}
+    of_one = {"k", "v", "mask", *_OF_LATENTS}
+    several = {role for role in roles.values() if role in _ROLES} - {*of_one, MASK_OFFSETS}
     if not several:
         return None
+    paged = PAGES in several or TABLE in several
+    mask = read_request_mask(inputs, roles, decodes=Q_OFFSETS not in several, is_paged=paged)
+    of_mask = set() if mask is None else {mask.role, MASK_OFFSETS}
     of_latents = set(_OF_LATENTS) <= set(roles.values())
     attends = _OF_LATENTS if of_latents else ("q", "k", "v")
-    unread = [name for name, role in roles.items() if role not in (*attends, "scale", *several)]
+    known_roles = {*attends, "scale", *several, *of_mask}
+    unread = [name for name, role in roles.items() if role not in known_roles]
     if unread:
         raise InputError(
             f"its inputs {', '.join(unread)} are not read beside requests of several lengths"
@@ -207,13 +229,13 @@ def batch_of(
     if not any(several in (known, known | {Q_OFFSETS}) for known in _KNOWN_SETS):
         named = ", ".join(name for name, role in roles.items() if role in several)
         raise InputError(f"{named} alone do not tell its requests apart")
-    paged = PAGES in several or TABLE in several
     size = _page_size(inputs, roles, constants) if paged else None
     latents = _latent_widths(inputs, roles, constants) if of_latents else None
     # Pages of one key are always full.
     if size is not None and size > 1 and not {LAST, LENGTHS} & several:
         raise InputError(f"no input gives the number of keys in the last page of {size}")
-    return RequestBatch(tuple((name, str(role)) for name, role in roles.items()), size, latents)
+    named_roles = tuple((name, str(role)) for name, role in roles.items())
+    return RequestBatch(named_roles, size, latents, mask)
 
 
 def _page_size(
@@ -322,13 +344,14 @@ class Batched(Wrapper):
     is_self_contained = True
 
     def __init__(self, function: Function, batch: RequestBatch, name: str) -> None:
-        own = [Parameter(n, Parameter.POSITIONAL_OR_KEYWORD) for n in "qkv"]
+        names = [*"qkv", *([] if batch.mask is None else [batch.mask.name])]
+        own = [Parameter(n, Parameter.POSITIONAL_OR_KEYWORD) for n in names]
         super().__init__(function, own, "several requests", name)
         self._function, self._batch = function, batch
         pages = "" if batch.page_size is None else f" in pages of {batch.page_size}, in mixed order"
         self.note = f"Each call has requests of other lengths before those that are judged, after them, or both{pages}"
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, *masks: Tensor, **named: Tensor) -> Tensor:
         torch = import_torch()
         neighbours = choose_neighbours(q.shape[1], k.shape[1])
         requests = _with_neighbours(torch, q, k, v)
@@ -341,12 +364,18 @@ class Batched(Wrapper):
             _scatter_into_page_slots(torch, [r[i] for r in requests], slots, total) for i in (1, 2)
         )
         arrays = _arrays_of(self._batch, torch, queries.whole, keys, values)
+        of_mask = {}
+        if self._batch.mask is not None:
+            (mask,) = (*masks, *named.values())
+            sizes = [(len(request[0]), len(request[1])) for request in requests]
+            of_mask = self._batch.mask.told(torch, mask, sizes, judged)
         told = {
             **arrays.told(self._batch.page_size),
             "scale": 1 / math.sqrt(q.shape[-1]),
             **_make_request_tables(
                 torch, queries.lengths, lengths, slots, self._batch.page_size, q.device
             ),
+            **of_mask,
         }
         results = self._function(**{name: told[role] for name, role in self._batch.roles})
         rows = queries.rows(judged)

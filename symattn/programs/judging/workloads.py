@@ -34,6 +34,7 @@ from symattn.verification.engine import Session
 _MOST_BYTES = 2**22  # of the file
 MAX_SIZES = 8  # different ones that are tried, the smallest first
 MAX_ENTRIES = 1 << 20  # of all arrays of a call; larger sizes are left out, which is a limit
+_ALLOWED = 0.75  # of the keys of a query, where a mask is drawn
 _NAMES = ("workload.jsonl", "workloads.jsonl")  # beside the definition
 
 
@@ -202,10 +203,32 @@ def _draw_at_sizes(
         numbers = subject.families["normal"](rng)
         return subject.draw(names, letters, numbers, session.precision, rng)
     arrays = [
-        session.precision.input.rounded(rng.standard_normal(shape))
-        for shape in _yield_workload_shapes(kernel, sizes)
+        _draw_booleans(shape, rng)
+        if is_boolean
+        else session.precision.input.rounded(rng.standard_normal(shape))
+        for shape, is_boolean in zip(
+            _yield_workload_shapes(kernel, sizes), _yield_booleans(kernel), strict=True
+        )
     ]
     return by_definition(session.runner, arrays)
+
+
+def _draw_booleans(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Return a mask that allows most keys, and the first one to each query, also under a causal mask."""
+    result = rng.random(shape) < _ALLOWED
+    result[..., 0] = True
+    return result
+
+
+def _yield_booleans(kernel: KernelDefinition) -> Iterator[bool]:
+    """Yield of each array of ``_yield_workload_shapes`` whether it has booleans."""
+    batch = kernel.batch()
+    if batch is None:
+        yield from (kernel.dtypes[name] == "bool" for name, axes in kernel.inputs.items() if axes)
+        return
+    yield from (False for _ in "qkv")
+    if batch.mask is not None:
+        yield kernel.dtypes[batch.mask.name] == "bool"
 
 
 def _yield_workload_shapes(

@@ -187,7 +187,8 @@ def test_outputs_may_be_given_to_be_written(tmp_path: Path) -> None:
             },
             "have no constant widths that the queries share",
         ),
-        ({"q": "tH", "k": "sG", "v": "sG", "kv_indptr": "r", "mask": "t"}, "inputs mask are not read"),
+        ({"q": "tH", "k": "sG", "v": "sG", "kv_indptr": "r", "slopes": "H"}, "inputs slopes are not read"),
+        ({"q": "tH", "k": "sG", "v": "sG", "qo_indptr": "r", "kv_indptr": "r", "mask": "ws"}, "axes w, s of mask"),
         ({"q": "tH", "k": "sG", "v": "sG", "qo_indptr": "r"}, "qo_indptr alone"),
         ({"q": "tH", "k_cache": "spG", "v_cache": "spG", "kv_indptr": "r", "kv_indices": "i"}, "last page of 4"),
         ({"q": "tH", "k_cache": "sG", "v_cache": "sG", "kv_indptr": "r", "kv_indices": "i"}, "k_cache has no axes"),
@@ -324,3 +325,82 @@ def test_an_end_of_a_call_that_is_left_out_shows(left_out: str) -> None:
     form = KernelForm(inputs, {}, {}, batch_of(inputs, {}))
     outputs = [form.around(run, "run")(*(torch.ones(2, n, 1, 4) for _ in "qkv")) for n in (1, 2, 3)]
     assert sorted(bool((output == 1).all()) for output in outputs) == [False, True, True]
+
+
+#: Ragged attention with a mask; each entry has the axes, the mask of request i, and a wrong one that it must not pass.
+MASKED = """
+def run(q, k, v, mask, qo_indptr, kv_indptr, sm_scale):
+    parts, place = [], 0
+    for i, (a, b, c, d) in enumerate(zip(qo_indptr[:-1], qo_indptr[1:], kv_indptr[:-1], kv_indptr[1:])):
+        n, m = int(b - a), int(d - c)
+        allowed = {mask}
+        place += n * m
+        x, y = (part[c:d].float().repeat_interleave(q.shape[1] // k.shape[1], 1) for part in (k, v))
+        s = torch.einsum("qhd,khd->hqk", q[a:b].float(), x) * sm_scale
+        {apply}
+        parts.append((torch.einsum("hqk,khd->qhd", torch.softmax(s, -1), y), torch.logsumexp(s, -1).T / math.log(2)))
+    return torch.cat([p[0] for p in parts]).to(q.dtype), torch.cat([p[1] for p in parts])
+"""
+_HIDE = "s = s.masked_fill(~allowed, -math.inf)"
+MASKS = {
+    "joint": ("ts", "mask[a:b, c:d]", ("mask[:n, :m]", "mask[a:b, c:d].roll(1, 1)")),
+    "flat": (
+        "i",
+        "mask[place : place + n * m].view(n, m)",
+        ("mask[: n * m].view(n, m)", "mask[place : place + n * m].view(m, n).T"),
+    ),
+    "rows": ("tw", "mask[a:b, :m]", ("mask[:n, :m]", "mask[a:b, :m].flip(0)")),
+    "blocks": ("ruw", "mask[i, :n, :m]", ("mask[0, :n, :m]", "mask[i, :1, :m]")),
+    "keys": ("s", "mask[c:d]", ("mask[:m]", "torch.ones(m, dtype=torch.bool)")),
+}
+
+
+def masked_definition(axes: str, mask: str, dtype: str = "bool", apply: str = _HIDE) -> dict[str, object]:
+    text = MASKED.replace("{mask}", mask).replace("{apply}", apply)
+    inputs = {"q": "tH", "k": "sG", "v": "sG", "mask": axes, "qo_indptr": "r", "kv_indptr": "r", "sm_scale": ""}
+    content = definition(text, inputs, axes=AXES | {"u": {"type": "var"}})
+    content["inputs"]["mask"]["dtype"] = dtype  # type: ignore[index]
+    return content
+
+
+@pytest.mark.torch
+@pytest.mark.deep
+@pytest.mark.long
+@pytest.mark.parametrize("form", MASKS)
+def test_a_mask_beside_requests_is_that_of_each(form: str, tmp_path: Path) -> None:
+    axes, good, mistakes = MASKS[form]
+    content, kernel = masked_definition(axes, good), tmp_path / "kernel.py"
+    reference = written(tmp_path, content)
+    kernel.write_text(str(content["reference"]))
+    right = judge(str(kernel), reference=reference, examples=3)
+    assert right.passed, right
+    assert ("padding=True" if form == "keys" else "mask='boolean'") in right.definition
+    for bad in mistakes:
+        kernel.write_text(str(content["reference"]).replace(good, bad))
+        wrong = judge(str(kernel), reference=reference, examples=3)
+        assert wrong.status is Status.FAIL, (bad, wrong)
+
+
+@pytest.mark.torch
+@pytest.mark.deep
+@pytest.mark.long
+def test_numbers_may_be_added_to_the_scores_of_requests(tmp_path: Path) -> None:
+    good = MASKS["flat"][1]
+    content = masked_definition("i", good, "float32", "s = s + allowed")
+    reference, kernel = written(tmp_path, content), tmp_path / "kernel.py"
+    (tmp_path / "workload.jsonl").write_text(json.dumps({"axes": {"t": 9, "s": 20, "r": 4, "i": 60}}))
+    for good, bad in (("", ""), ("s + allowed", "s + 1.01 * allowed"), ("s + allowed", "s - allowed")):
+        kernel.write_text(str(content["reference"]).replace(good, bad))
+        judgement = judge(str(kernel), reference=reference, examples=3)
+        assert judgement.passed if not good else judgement.status is Status.FAIL, judgement
+        if not good:
+            assert any("1 were tried" in words for words in judgement.notes), judgement.notes
+
+
+def test_workloads_of_requests_have_a_mask_for_all(tmp_path: Path) -> None:
+    sizes = {"t": 20, "s": 40, "r": 6, "w": 9, "u": 5, "i": 170}
+    for form, shape in {"joint": (4, 8), "keys": (8,)}.items():
+        kernel = read_definition(written(tmp_path, masked_definition(*MASKS[form][:2])))
+        batch = kernel.batch()
+        assert batch is not None
+        assert batch.shapes(kernel.inputs, kernel.sizes(sizes, "here"))[-1] == shape
