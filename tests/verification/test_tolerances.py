@@ -47,12 +47,15 @@ def test_more_columns_reach_further_and_more_keys_too() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("causal", [False, True])
 def test_the_bound_beforehand_holds_that_of_each_element_and_right_code(dtype: str, causal: bool) -> None:
-    """For entries of ±1, whose norms are the largest that it admits."""
-    spec, inputs = Attention(causal=causal), {name: np.sign(a) for name, a in _drawn(1).items()}
-    value = bound(spec, dtype=dtype, largest=1.0, **SIZES).value
-    assert bound(spec, inputs, dtype, contract="fused").allowed.max() <= value
-    off = np.abs(_kernel(spec, inputs, dtype) - spec(**inputs)).max()
-    assert 0 < off <= value
+    """For entries of ±1 and ±2, whose norms are the largest that it admits; those of 2 have scores up to 11."""
+    spec, signs = Attention(causal=causal), {name: np.sign(a) for name, a in _drawn(1).items()}
+    signs["k"][5] = signs["q"][7]
+    for largest, contract in ((1.0, "fused"), (2.0, "eager")):
+        inputs = {name: largest * a for name, a in signs.items()}
+        value = bound(spec, dtype=dtype, largest=largest, contract=contract, **SIZES).value
+        assert bound(spec, inputs, dtype, contract=contract).allowed.max() <= value
+        off = np.abs(_kernel(spec, inputs, dtype) - spec(**inputs)).max()
+        assert 0 < off <= value
 
 
 def test_a_wrong_program_is_beyond_the_bound_beforehand() -> None:
