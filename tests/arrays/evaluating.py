@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn.arrays.exact import Exact
+from symattn import kind
 from symattn.arrays.index.axes import Axis
 from symattn.arrays.index.expressions import (
     BoundIndex,
@@ -35,6 +35,8 @@ from symattn.arrays.index.expressions import (
 )
 from symattn.arrays.indexed import Indexed
 from symattn.proof.statement import Letters
+
+Exact = kind("exact")
 
 Block = tuple[str | int, ...]
 TRUTHS = ("mask", "keep")

@@ -28,9 +28,11 @@ import sympy
 
 from symattn import Refused, Undecided, kind
 from symattn import rounded as rounding_kind
-from symattn.arrays.ball import Ball, precision
-from symattn.arrays.enclosure import Enclosure
+from symattn.arrays.ball import precision
 from symattn.arrays.special import Forbidden, Undefined
+
+Ball = kind("ball")
+Enclosure = kind("enclosure")
 
 DIGITS = 60  # of the reference
 FORMATS = {

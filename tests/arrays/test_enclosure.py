@@ -7,16 +7,18 @@ import flint
 import numpy as np
 import pytest
 
-from symattn import Attention, Refused, Undecided, vjp
-from symattn.arrays.ball import Ball, precision
+from symattn import Attention, Refused, Undecided, kind, vjp
+from symattn.arrays.ball import precision
 from symattn.arrays.enclosing import bounds, elementwise, functions, sums
 from symattn.arrays.enclosing.bounds import U
 from symattn.arrays.enclosing.work import EnclosedWork
-from symattn.arrays.enclosure import Enclosure
 from tests.arrays.conformance import check
 from tests.arrays.kinds import outside, specimens
 from tests.arrays.operations import TABLE
 from tests.refusals import refuses
+
+Ball = kind("ball")
+Enclosure = kind("enclosure")
 
 xp = Enclosure.xp
 INF = np.inf

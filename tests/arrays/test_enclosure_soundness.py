@@ -10,14 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from symattn import Attention, Refused, Undecided, vjp
-from symattn.arrays.ball import Ball, precision
+from symattn import kind as kind_of
+from symattn.arrays.ball import precision
 from symattn.arrays.enclosing import functions
 from symattn.arrays.enclosing.bounds import SMALL, TINY, UP, U, product_error, sum_error
-from symattn.arrays.enclosure import Enclosure
 from symattn.attention.inputs import holds
 from symattn.attention.variants import VARIANTS, NamedVariant
 from symattn.derivations.variants import Support
 from tests.arrays.kinds import BITS, SIZES, Count, compared, hostile, outside
+
+Ball = kind_of("ball")
+Enclosure = kind_of("enclosure")
 
 MODERATE = (0.0, 1e-300, 1e-9, 0.2, 1.0, 7.0, 300.0)
 LARGE = SMALL + 40  # elements, so that rounding errors are bounded and not computed

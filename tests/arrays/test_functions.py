@@ -7,8 +7,8 @@ import flint
 import numpy as np
 import pytest
 
-from symattn import Refused
-from symattn.arrays.ball import Ball, precision
+from symattn import Refused, kind
+from symattn.arrays.ball import precision
 from symattn.arrays.dual import dual
 from symattn.arrays.enclosing import exponential
 from symattn.arrays.enclosing.bounds import ETA, U
@@ -19,6 +19,8 @@ from symattn.arrays.tape import pull_back, tape
 from symattn.proof.gradients import gradient
 from symattn.proof.prover import prove
 from symattn.proof.statement import Declared, Letters
+
+Ball = kind("ball")
 
 POINTS = [0.25, 0.5, 1.0, 2.75]
 STEP = 2.0**-20

@@ -11,7 +11,6 @@ from symattn.arrays.index.array import once
 from symattn.arrays.index.axes import Axis, axis, length, linear, same_length
 from symattn.arrays.index.building import as_written, constant
 from symattn.arrays.indexed import Indexed, Permutation
-from symattn.arrays.namespace import namespace_of
 from symattn.arrays.notes import listening
 from symattn.proof.prover import prove
 from tests.arrays.evaluating import Numbers, compare
@@ -21,12 +20,12 @@ X, Y, V, B = {"x": "n d"}, {"x": "n d", "y": "n d"}, {"v": "d"}, {"x": "p+n+1 d"
 
 
 def on(name: str) -> Callable[..., Any]:
-    return lambda x, *more, **options: getattr(namespace_of(x), name)(x, *more, **options)
+    return lambda x, *more, **options: getattr(x.__array_namespace__(), name)(x, *more, **options)
 
 
 def positions(x: Any, offset: int = 0) -> Any:
     """[j ≤ i + offset] over the rows of x."""
-    xp = namespace_of(x)
+    xp = x.__array_namespace__()
     n = x.shape[0]
     return xp.arange(n)[None, :] <= xp.arange(n)[:, None] + offset
 
@@ -36,7 +35,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], dict[str, str]]] = {
     "broadcasting": (lambda x, v: x * v + v[None, :] - v, {**X, **V}),
     "powers": (lambda x: x**3 + x**0, X),
     "quotient": (lambda x, y: x / (y * y + 1), Y),
-    "exponentials": (lambda x, y: namespace_of(x).exp(x - y) * namespace_of(x).exp(y), Y),
+    "exponentials": (lambda x, y: x.__array_namespace__().exp(x - y) * x.__array_namespace__().exp(y), Y),
     "transposes": (
         lambda x: [x.mT, on("swapaxes")(x, 0, -1), on("permute_dims")(x, (1, 0)), on("moveaxis")(x, 0, 1)],
         X,
@@ -48,18 +47,21 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], dict[str, str]]] = {
     "products": (lambda x, y: [x @ y.mT, x.mT @ y, (x @ y.mT) @ x], Y),
     "cumulative sums": (lambda x: [on("cumulative_sum")(x, axis=k) for k in (0, 1)], X),
     "blocks": (lambda x: [x[: x.shape[0] - 1], x[-1:], x[-1], x.sum(axis=0)], B),
-    "stack": (lambda x, y: [namespace_of(x).stack([x, y], axis=k) for k in (0, 1, 2)], Y),
-    "concat": (lambda x, y: [namespace_of(x).concat([x, y, x], axis=k) for k in (0, 1)], Y),
-    "one of a pair": (lambda x, y: namespace_of(x).stack([x, y], axis=-1)[..., 1], Y),
-    "joined heads": (lambda x: namespace_of(x).reshape(x, (x.shape[0], x.shape[1] * x.shape[2])), {"x": "n 2 d"}),
-    "split heads": (lambda x: namespace_of(x).reshape(x, (x.shape[0], 2, x.shape[1] // 2)), {"x": "n 2*d"}),
-    "filled": (lambda x: [on("zeros_like")(x), on("ones_like")(x), namespace_of(x).full(x.shape, 3) + x], X),
-    "a causal mask": (lambda x: namespace_of(x).where(positions(x), x @ x.mT, 0), X),
-    "no diagonal": (lambda x: namespace_of(x).where(positions(x, -1), x @ x.mT, 1), X),
-    "both masks": (lambda x: namespace_of(x).where(positions(x) & ~positions(x, -1), x @ x.mT, 0), X),
-    "positions as numbers": (lambda x: x * namespace_of(x).arange(x.shape[0])[:, None], X),
-    "positions in blocks": (lambda x: x * (namespace_of(x).arange(x.shape[0])[:, None] + 1), B),
-    "blocks compared": (lambda x: namespace_of(x).where(positions(x), x @ x.mT, 0), B),
+    "stack": (lambda x, y: [x.__array_namespace__().stack([x, y], axis=k) for k in (0, 1, 2)], Y),
+    "concat": (lambda x, y: [x.__array_namespace__().concat([x, y, x], axis=k) for k in (0, 1)], Y),
+    "one of a pair": (lambda x, y: x.__array_namespace__().stack([x, y], axis=-1)[..., 1], Y),
+    "joined heads": (
+        lambda x: x.__array_namespace__().reshape(x, (x.shape[0], x.shape[1] * x.shape[2])),
+        {"x": "n 2 d"},
+    ),
+    "split heads": (lambda x: x.__array_namespace__().reshape(x, (x.shape[0], 2, x.shape[1] // 2)), {"x": "n 2*d"}),
+    "filled": (lambda x: [on("zeros_like")(x), on("ones_like")(x), x.__array_namespace__().full(x.shape, 3) + x], X),
+    "a causal mask": (lambda x: x.__array_namespace__().where(positions(x), x @ x.mT, 0), X),
+    "no diagonal": (lambda x: x.__array_namespace__().where(positions(x, -1), x @ x.mT, 1), X),
+    "both masks": (lambda x: x.__array_namespace__().where(positions(x) & ~positions(x, -1), x @ x.mT, 0), X),
+    "positions as numbers": (lambda x: x * x.__array_namespace__().arange(x.shape[0])[:, None], X),
+    "positions in blocks": (lambda x: x * (x.__array_namespace__().arange(x.shape[0])[:, None] + 1), B),
+    "blocks compared": (lambda x: x.__array_namespace__().where(positions(x), x @ x.mT, 0), B),
     "a size as a number": (lambda x: x * x.shape[0] + x.shape[1] - x / x.shape[0], X),
 }
 

@@ -12,9 +12,11 @@ import pytest
 import sympy
 
 from symattn import Refused, Undecided, arrays, kind
-from symattn.arrays.ball import Ball, precision, rising
+from symattn.arrays.ball import precision, rising
 from symattn.arrays.symbolic import ball_of, overlap_at_a_point
 from tests.refusals import refuses
+
+Ball = kind("ball")
 
 #: Those with a class of their own; arrays of NumPy and tensors of torch are what others lift.
 DISPATCHED = [name for name in arrays.KINDS if name not in ("float64", "float32", "float16", "torch")]

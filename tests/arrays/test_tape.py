@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Refused, Undecided, kind
-from symattn.arrays import FLOATING, vjp_rules
+from symattn import Refused, Undecided, arrays, kind
+from symattn.arrays import vjp_rules
 from symattn.arrays.ball import precision
 from symattn.arrays.dual import dual
-from symattn.arrays.exact import Exact
 from symattn.arrays.floats import Float64
 from symattn.arrays.indexed import Indexed
 from symattn.arrays.modular import modular
@@ -21,6 +20,8 @@ from symattn.proof.gradients import gradient
 from tests.arrays.evaluating import Numbers
 from tests.arrays.operations import TABLE, Case
 from tests.refusals import refuses
+
+Exact = kind("exact")
 
 #: What the tape makes of several operations, which a stored format rounds each.
 SEVERAL = ("var", "std", "prod", "einsum", "vecdot", "Array.var", "Array.std", "Array.prod")
@@ -94,15 +95,15 @@ def test_a_wrong_rule_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
         assert not all(agree(case, name in BALLS) for case in TABLE[name])
 
 
-@pytest.mark.parametrize("name", [n for n in FLOATING if not n.startswith("float8")])
+@pytest.mark.parametrize("name", [n for n in arrays.FLOATING if not n.startswith("float8")])
 def test_values_are_those_of_the_kind(name: str) -> None:
     of: Any = kind(name)
     left_out = (*REFUSED, "sort descending", "erf", *(SEVERAL if name == "bfloat16" else ()))
     for case in (c for n, cases in TABLE.items() if n not in left_out for c in cases):
-        arrays = [of.lift(a) for a in case.inputs]
+        lifted = [of.lift(a) for a in case.inputs]
         with np.errstate(all="ignore"):
-            plain = parts(case.run(of.xp, *arrays))
-            taped = parts(case.run(tape(of.xp).xp, *map(tape(of.xp).variable, arrays)))
+            plain = parts(case.run(of.xp, *lifted))
+            taped = parts(case.run(tape(of.xp).xp, *map(tape(of.xp).variable, lifted)))
         for x, y in zip(plain, taped, strict=True):
             value = y.value if isinstance(y, Taped) else y
             assert type(value) is type(x) or np.ndim(x) == 0

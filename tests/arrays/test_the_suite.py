@@ -8,8 +8,7 @@ import flint
 import numpy as np
 import pytest
 
-from symattn.arrays.ball import Ball
-from symattn.arrays.exact import Exact
+from symattn import kind as kind_of
 from symattn.arrays.floats import RoundedStore, stored
 from symattn.arrays.namespace import Namespace
 from symattn.arrays.planes import Planes
@@ -17,6 +16,9 @@ from tests.arrays.conformance import check, failures
 from tests.arrays.kinds import BallSpecimen, ExactSpecimen, FloatSpecimen, Specimen
 from tests.arrays.operations import TABLE, Case
 from tests.bounded import Bounded
+
+Ball = kind_of("ball")
+Exact = kind_of("exact")
 
 FAULTS: dict[str, tuple[type[Exact], set[str]]] = {}
 

@@ -5,9 +5,11 @@ from typing import Any
 import flint
 import numpy as np
 
-from symattn import Attention
-from symattn.arrays.ball import Ball, precision, rising
+from symattn import Attention, kind
+from symattn.arrays.ball import precision, rising
 from symattn.arrays.special import Undefined
+
+Ball = kind("ball")
 
 Inputs = dict[str, np.ndarray]
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from symattn.arrays.namespace import namespace_of
 from symattn.attention.gradients import backward as gradients_backward
 from symattn.attention.gradients import scores as gradients_scores
 from symattn.attention.inputs import holds
@@ -97,7 +96,7 @@ def close(a: Any, b: Any, digits: int = 25) -> bool:
 
 # -- Mistakes in backward passes: where each shows, which function has it, and what it does in the place of that -------
 def _sum(x: Any, axis: Any = -1) -> Any:
-    return namespace_of(x).sum(x, axis=axis, keepdims=True)
+    return x.__array_namespace__().sum(x, axis=axis, keepdims=True)
 
 
 def _with(function: Callable[..., Any], change: Callable[..., Any]) -> Callable[..., Any]:
@@ -141,12 +140,14 @@ MISTAKES: dict[str, tuple[str, Any, Any, Callable[..., Any]]] = {
     ),
     "no log 2": ("base 2", SCORES, "softmax_gradient", lambda p, g, base=None: p * (g - _sum(p * g))),
     "sigmoid's slope": ("sigmoid", SCORES, "sigmoid_gradient", lambda a, g: a * g),
-    "ReLU over n_k": ("ReLU", SCORES, "relu_gradient", lambda s, g: namespace_of(s).where(s > 0, g, 0)),
+    "ReLU over n_k": ("ReLU", SCORES, "relu_gradient", lambda s, g: s.__array_namespace__().where(s > 0, g, 0)),
     "mean over all keys": (
         "sparsemax",
         SCORES,
         "sparsemax_gradient",
-        lambda p, g: namespace_of(p).where(p > 0, g - namespace_of(g).mean(g, axis=-1, keepdims=True), 0),
+        lambda p, g: p.__array_namespace__().where(
+            p > 0, g - g.__array_namespace__().mean(g, axis=-1, keepdims=True), 0
+        ),
     ),
     "entmax as sparsemax": ("entmax", SCORES, "entmax15_gradient", SCORES.sparsemax_gradient),
     "no slope of the cap": ("softcap", BACKWARD, "softcap_gradient", lambda y, cap, g: g),

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from symattn import Attention, InputError, Rotary
-from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks
 from symattn.attention.positions.rotary import pythagorean_tables, rotate
 from symattn.attention.streaming.cache import (
@@ -51,12 +50,12 @@ def decoded(
         slots = beside(cache, *new) if before else None
         cache = append(cache, *new)
         outputs.append(attend(replace(SCORES, heads=heads), q[..., lo:hi, :], slots or held(cache), mask))
-    return namespace_of(q).concat(outputs, axis=-2)
+    return q.__array_namespace__().concat(outputs, axis=-2)
 
 
 def room(n: int, k: Any, v: Any) -> tuple[Any, Any]:
     """Slots full of what does not belong there."""
-    xp = namespace_of(k)
+    xp = k.__array_namespace__()
     return tuple(xp.concat([x * 0 + JUNK] * 2, axis=-2)[:n] for x in (k, v))  # type: ignore[return-value]
 
 
@@ -123,7 +122,7 @@ def slots_as_positions(q: Any, k: Any, v: Any) -> Any:
         cache = append(cache, k[t : t + 1], v[t : t + 1])
         slots = held(cache)._replace(positions=np.arange(SLOTS), filled=np.arange(SLOTS) < cache.length)
         outputs.append(attend(SCORES, q[t : t + 1], slots, window))
-    return namespace_of(q).concat(outputs, axis=-2)
+    return q.__array_namespace__().concat(outputs, axis=-2)
 
 
 def stale(q: Any, k: Any, v: Any) -> Any:
@@ -133,13 +132,13 @@ def stale(q: Any, k: Any, v: Any) -> Any:
         cache = append(cache, k[t : t + 1], v[t : t + 1])
         slots = held(cache)._replace(filled=np.full(SLOTS, True))
         outputs.append(attend(SCORES, q[t : t + 1], slots, lambda at: masks.causal(at)))
-    return namespace_of(q).concat(outputs, axis=-2)
+    return q.__array_namespace__().concat(outputs, axis=-2)
 
 
 def late(q: Any, k: Any, v: Any) -> Any:
     """Prefill in which each chunk lacks its last key."""
     chunks = [CAUSAL(q[lo:hi], k[: max(hi - 1, 1)], v[: max(hi - 1, 1)]) for lo, hi in ((0, 2), (2, 3), (3, N))]
-    return namespace_of(q).concat(chunks, axis=-2)
+    return q.__array_namespace__().concat(chunks, axis=-2)
 
 
 FALSE = {
@@ -156,7 +155,7 @@ FALSE = {
         "prefill",
     ),
     "a cache read before it is written": (
-        lambda q, k, v: namespace_of(q).concat(
+        lambda q, k, v: q.__array_namespace__().concat(
             [CAUSAL(q[:1], k[:1], v[:1]), *[CAUSAL(q[t : t + 1], k[:t], v[:t]) for t in range(1, N)]], axis=-2
         ),
         "growing, tokens",
@@ -210,7 +209,7 @@ def test_heads_are_shared_and_sinks_take_their_part() -> None:
             slots = beside(cache, *new)
             outputs.append(attend(masked, q[..., lo:hi, :], slots, lambda at: masks.window(at, 2), sink=sink))
             cache = append(cache, *new)
-        return namespace_of(q).concat(outputs, axis=-2)
+        return q.__array_namespace__().concat(outputs, axis=-2)
 
     assert exactly(form, lambda q, k, v, sink: whole(q, k, v, sink=sink), data)
     assert legal(form, data)
@@ -236,7 +235,7 @@ def test_keys_are_rotated_before_they_are_cached(start: Any) -> None:
         """Each chunk counts its positions from 0."""
         chunks = [[x[lo:hi] for x in (q, k)] for lo, hi in pairwise(CHUNKS["chunks"])]
         rotated = [[rotate(x, *pythagorean_tables(len(x), TRIPLES, x)) for x in chunk] for chunk in chunks]
-        whole = [namespace_of(q).concat(parts, axis=0) for parts in zip(*rotated, strict=True)]
+        whole = [q.__array_namespace__().concat(parts, axis=0) for parts in zip(*rotated, strict=True)]
         return decoded(start, CHUNKS["chunks"], *whole, v, mask=window, before=True)
 
     assert exactly(form, spec, data)
@@ -282,7 +281,7 @@ OLD = {"q": "p d", "k": "p+n+r d", "v": "p+n+r w", "x": "n d", "y": "n d", "z": 
 
 def last_rows(q: Any, k: Any, v: Any, x: Any, y: Any, z: Any, size: Any) -> Any:
     """The rows of the n new tokens in causal attention over p + n tokens."""
-    p, xp = size["p"], namespace_of(q)
+    p, xp = size["p"], q.__array_namespace__()
     whole = [xp.concat([old[:p], new], axis=0) for old, new in ((q, x), (k, y), (v, z))]
     return CAUSAL(*whole)[p:]
 

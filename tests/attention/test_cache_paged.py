@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from symattn import Attention, InputError
-from symattn.arrays.namespace import namespace_of
 from symattn.attention.streaming.cache import Paged, append, attend, gather, held
 from tests.attention.definition import drawn, exactly, legal
 from tests.attention.test_cache import decoded, window
@@ -23,7 +22,7 @@ CAUSAL = Attention(scale=1, heads=HEADS, causal=True)
 
 def pages(k: Any, v: Any, table: np.ndarray = TABLE) -> Paged:
     """Seven pages of two slots, full of what does not belong there."""
-    xp = namespace_of(k)
+    xp = k.__array_namespace__()
     junk = [xp.concat([x[:1, :, :SIZE] * 0 + 100] * 7, axis=0) for x in (k, v)]
     return Paged(*junk, table, np.zeros(2, dtype=np.int64))
 
@@ -57,7 +56,7 @@ def filled(lengths: tuple[int, int], k: Any, v: Any) -> Paged:
         return junk[page, :, place : place + 1]
 
     def pool(x: Any, junk: Any) -> Any:
-        xp = namespace_of(x)
+        xp = x.__array_namespace__()
         return xp.stack([xp.concat([slot(x, junk, p, i) for i in range(SIZE)], axis=-2) for p in range(7)])
 
     empty = pages(k, v)
@@ -74,7 +73,7 @@ def decode_step(q: Any, k: Any, v: Any, change: Any = lambda cache: cache) -> An
 
 def each_alone(q: Any, k: Any, v: Any) -> Any:
     rows = [CAUSAL(q[b, :, :1], k[b, :, :n], v[b, :, :n]) for b, n in enumerate(LENGTHS)]
-    return namespace_of(q).stack(rows)
+    return q.__array_namespace__().stack(rows)
 
 
 def test_sequences_of_their_own_lengths() -> None:
@@ -131,7 +130,7 @@ def test_pages_without_an_axis_of_heads() -> None:
     data = drawn(32, q=(2, 3, 2), k=(2, 3, 2), v=(2, 3, 1))
 
     def form(q: Any, k: Any, v: Any) -> Any:
-        xp = namespace_of(k)
+        xp = k.__array_namespace__()
         empty = [xp.concat([x[:1, :SIZE] * 0] * 7, axis=0) for x in (k, v)]
         cache = append(Paged(*empty, TABLE, np.zeros(2, dtype=np.int64)), k, v)
         return attend(Attention(mask="boolean"), q, held(cache))

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from symattn import Attention, InputError, Refused, kind
-from symattn.arrays.ball import Ball, precision
+from symattn.arrays.ball import precision
 from symattn.attention import enclosed
 from symattn.attention.enclosing import radius, sums
 from symattn.attention.enclosing.pattern import Seen, heads
 from tests.attention.enclosed_by_balls import SPECS, Inputs, hostile, masks_for, on_balls, qkv, used
 from tests.refusals import refuses
+
+Ball = kind("ball")
 
 SHAPES = [(5, 5, 3, 2), (3, 7, 2, 4), (6, 4, 1, 1), (1, 1, 4, 2), (9, 10, 5, 3)]
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from symattn import Attention, InputError, Refused, Rotary, Undecided, kind
-from symattn.arrays.ball import Ball, precision
+from symattn.arrays.ball import precision
 from symattn.arrays.special import Forbidden, Undefined
 from symattn.attention import latent
 from symattn.attention.inputs import lengths
@@ -28,6 +28,8 @@ from symattn.document.render import render
 from tests.attention import by_loops as reference
 from tests.attention.by_loops_positions import Degenerate, num
 from tests.attention.fuzz_specs import Case, Input, case_of, fields
+
+Ball = kind("ball")
 
 FORMATS = ("text", "latex", "markdown")
 SHORT = ("float32", "float16", "bfloat16")

@@ -8,7 +8,6 @@ import pytest
 
 from symattn import Attention, InputError, Refused, Rotary, Undecided, jvp, kind, vjp
 from symattn.arrays.ball import precision
-from symattn.arrays.exact import Exact
 from symattn.arrays.indexed import Indexed
 from symattn.arrays.modular import modular
 from symattn.arrays.residues import primes
@@ -21,6 +20,8 @@ from symattn.attention.variants import VARIANTS
 from tests.attention.definition import feed_forward, parts
 from tests.attention.gradient_cases import CASES, MISTAKES, MODEL_CASES, Case, close, drawn, near
 from tests.refusals import refuses
+
+Exact = kind("exact")
 
 BITS, STEP = 700, Fraction(1, 2**200)  # the quotient is off by 2^−400 or so, and its rounding by 2^−500
 BALL = kind("ball")

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from symattn import Attention, Grade
-from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks
 from symattn.attention.gradients import scores
 from symattn.attention.gradients.attention import backward, softcap_gradient, softmax_vjp
@@ -236,7 +235,7 @@ DEFINED: dict[str, tuple[dict[str, str], Callable[..., Any]]] = {
     "unit-vectors": (
         {"x": "g n d"},
         lambda x: [
-            (unit(x), x / namespace_of(x).sqrt((x * x).sum(axis=-1, keepdims=True))),
+            (unit(x), x / x.__array_namespace__().sqrt((x * x).sum(axis=-1, keepdims=True))),
             (_times_root(unit(x)), rms_norm(x)),
         ],
     ),

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn.arrays.namespace import namespace_of
 from symattn.attention import linear
 from tests.attention.definition import drawn, exactly, legal, proved
 
@@ -17,7 +16,7 @@ GATES = {"none": {}, "token": {"g": -abs(drawn(72, g=(N, 1))["g"])}, "feature": 
 
 def by_loops(q: Any, k: Any, v: Any, state: Any, bonus: Any, g: Any = None) -> Any:
     """The recurrence, number by number: a token reads S and u k v, and S decays afterwards."""
-    xp, rows = namespace_of(q), []
+    xp, rows = q.__array_namespace__(), []
     s = [[state[f, c] for c in range(3)] for f in range(2)]
     for t in range(N):
         seen = [[s[f][c] + bonus[0, f] * k[t, f] * v[t, c] for c in range(3)] for f in range(2)]
@@ -63,7 +62,7 @@ FALSE: dict[str, Any] = {
         lambda *a, bonus: linear.gated_step(*a), range(N + 1), bonus=bonus, **x
     ),
     "no decay": lambda g, **x: CHUNKS(g=0 * g, **x),
-    "decayed before it is read": lambda q, g, **x: CHUNKS(q=q * namespace_of(g).exp(g), g=g, **x),
+    "decayed before it is read": lambda q, g, **x: CHUNKS(q=q * g.__array_namespace__().exp(g), g=g, **x),
 }
 
 

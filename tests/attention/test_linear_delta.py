@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from symattn import Undecided, kind
-from symattn.arrays.namespace import namespace_of
 from symattn.attention import linear
 from symattn.attention.layers.steps import identity
 from symattn.attention.softmax import powers, softmax
@@ -22,7 +21,7 @@ GIVEN = {gates: PLAIN | given for gates, given in GATES.items()}
 
 def by_loops(q: Any, k: Any, v: Any, state: Any, beta: Any, g: Any = None) -> Any:
     """The recurrence, number by number: what is read under the key is moved towards the value."""
-    xp = namespace_of(q)
+    xp = q.__array_namespace__()
     s = [[state[f, c] for c in range(3)] for f in range(2)]
     rows = []
     for t in range(N):
@@ -94,7 +93,7 @@ def decayed_after(state: Any, q: Any, k: Any, v: Any, beta: Any, g: Any) -> tupl
 
 def chunk(change: Any, state: Any, q: Any, k: Any, v: Any, beta: Any, g: Any) -> tuple[Any, Any]:
     """``delta_chunk`` with some of its parts replaced."""
-    xp, sums = namespace_of(g), linear.gate_sums(g)
+    xp, sums = g.__array_namespace__(), linear.gate_sums(g)
     parts = {"keys": k * xp.exp(sums), "sums": sums, "rate": beta, "state": state} | change(k, beta, sums, state)
     u = (
         linear.corrected(k, v, parts["rate"], parts["sums"])
@@ -105,7 +104,7 @@ def chunk(change: Any, state: Any, q: Any, k: Any, v: Any, beta: Any, g: Any) ->
 
 def undecayed_scores(state: Any, q: Any, k: Any, v: Any, beta: Any, g: Any) -> tuple[Any, Any]:
     """A chunk with (Q Kᵀ ⊙ M) U, M the causal mask: scores within the chunk do not decay."""
-    xp, sums = namespace_of(g), linear.gate_sums(g)
+    xp, sums = g.__array_namespace__(), linear.gate_sums(g)
     u = linear.corrected(k, v, beta, sums) - linear.corrected(k, k * xp.exp(sums), beta, sums) @ state
     output = (q * xp.exp(sums)) @ state + linear.decayed_scores(q, k) @ u
     return linear.delta_chunk(state, q, k, v, beta, g)[0], output
@@ -133,7 +132,12 @@ FALSE = {
     "scores within a chunk do not decay": partial(scanned, undecayed_scores, BOUNDS),
     "values not corrected by one another": lambda beta, g, **given: scanned(
         lambda state, q, k, v, b, d: linear.chunk_of_sums(
-            state, q, k, b * (v - k @ state), linear.gate_sums(d), namespace_of(d).sum(d, axis=-2, keepdims=True)
+            state,
+            q,
+            k,
+            b * (v - k @ state),
+            linear.gate_sums(d),
+            d.__array_namespace__().sum(d, axis=-2, keepdims=True),
         ),
         BOUNDS,
         beta=beta,
@@ -212,11 +216,11 @@ def test_positive_random_features() -> None:
     for a, b in zip(got.entries.flat, np.array(wanted, dtype=object).flat, strict=True):
         assert abs(mpmath.mpf(a.decimal(25)) / b - 1) < 1e-20
     assert (got > 0).all()
-    assert legal(lambda q, k, v: linear.positive_random(q, namespace_of(q).asarray(W, dtype=q.dtype)), DATA)
+    assert legal(lambda q, k, v: linear.positive_random(q, q.__array_namespace__().asarray(W, dtype=q.dtype)), DATA)
 
 
 def features(x: Any, shift: Any = 0) -> Any:
-    return linear.positive_random(x, namespace_of(x).asarray(W, dtype=x.dtype), shift)
+    return linear.positive_random(x, x.__array_namespace__().asarray(W, dtype=x.dtype), shift)
 
 
 def test_a_shift_of_features_cancels() -> None:
@@ -263,7 +267,7 @@ def test_features_by_chunks_are_causal_linear_attention(feature: Any) -> None:
             weights = [(a[i] * b[j]).sum() for j in range(i + 1)]
             total = sum(weights[1:], weights[0])
             rows.append(sum((x / total * v[j] for j, x in enumerate(weights)), 0 * v[0]))
-        return namespace_of(v).stack(rows)
+        return v.__array_namespace__().stack(rows)
 
     assert exactly(chunked, by_loops, DATA)
     assert exactly(lambda q, k, v: linear.causal_linear_attention(feature(q), feature(k), v), by_loops, DATA)
@@ -293,7 +297,7 @@ def test_reassociated_for_all_sizes() -> None:
 
     def definition(change: int, q: Any, k: Any, v: Any, w: Any, size: Any) -> Any:
         scores = linear.positive_random(q, w) @ (change * linear.positive_random(k, w)).mT
-        return (scores @ v) / namespace_of(v).sum(scores, axis=-1, keepdims=True) * change
+        return (scores @ v) / v.__array_namespace__().sum(scores, axis=-1, keepdims=True) * change
 
     assert proved(form, partial(definition, 1), shapes)
     assert not proved(form, partial(definition, 2), shapes)

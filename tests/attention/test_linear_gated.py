@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn.arrays.namespace import namespace_of
 from symattn.attention import linear
 from tests.attention.definition import EXACT, drawn, exactly, legal, proved
 
@@ -23,7 +22,7 @@ def data(gates: str, *without: str) -> dict[str, np.ndarray]:
 
 def by_loops(q: Any, k: Any, v: Any, state: Any = None, g: Any = None) -> Any:
     """Each output by loops over the tokens before, and the features, every gate on the way written out."""
-    xp = namespace_of(q)
+    xp = q.__array_namespace__()
     rows = []
     for i in range(N):
         row = 0 * v[:1]
@@ -67,7 +66,7 @@ def test_a_state_goes_on(gates: str) -> None:
     def in_two(state: Any, **tokens: Any) -> Any:
         first = scanned(linear.gated_chunk, (0, 1, 4), state=state, **{n: x[:4] for n, x in tokens.items()})
         last = scanned(linear.gated_step, range(3), state=first.state, **{n: x[4:] for n, x in tokens.items()})
-        return last.state, namespace_of(state).concat([first.output, last.output], axis=0)
+        return last.state, state.__array_namespace__().concat([first.output, last.output], axis=0)
 
     assert exactly(in_two, STEPS, given)
 
@@ -102,7 +101,7 @@ def state_kept(state: Any, q: Any, k: Any, v: Any, g: Any) -> tuple[Any, Any]:
 
 def undecayed_keys(state: Any, q: Any, k: Any, v: Any, g: Any) -> tuple[Any, Any]:
     """A chunk whose own keys enter the state undecayed."""
-    xp = namespace_of(g)
+    xp = g.__array_namespace__()
     return linear.decayed(state, xp.sum(g, axis=-2, keepdims=True)) + k.mT @ v, linear.gated_chunk(state, q, k, v, g)[1]
 
 
@@ -114,12 +113,12 @@ FALSE = {
     "a chunk begins late": lambda q, k, v, state, g: scanned(
         linear.gated_chunk,
         (0, 1, 4, 5),
-        *(namespace_of(q).concat([x[:2], x[3:]], axis=0) for x in (q, k, v)),
+        *(q.__array_namespace__().concat([x[:2], x[3:]], axis=0) for x in (q, k, v)),
         state,
         g[:5],
     ),
     "gates one token early": lambda q, k, v, state, g: CHUNKS(
-        q, k, v, state, namespace_of(g).concat([g[1:], g[:1]], axis=0)
+        q, k, v, state, g.__array_namespace__().concat([g[1:], g[:1]], axis=0)
     ),
 }
 
@@ -165,7 +164,7 @@ def test_a_selective_state_space_by_its_recurrence() -> None:
     given["a"] = np.array([[-0.5]])
 
     def by_recurrence(x: Any, delta: Any, a: Any, b: Any, c: Any) -> Any:
-        xp, h, rows = namespace_of(x), None, []
+        xp, h, rows = x.__array_namespace__(), None, []
         for t in range(N):
             new = delta[t] * b[t][:, None] * x[t][None, :]
             h = new if h is None else xp.exp(delta[t] * a[0]) * h + new
@@ -205,7 +204,7 @@ def forgetful(q: Any, k: Any, v: Any, state: Any, size: Any) -> Any:
     a = size["a"]
     first = linear.gated_chunk(state, q[:a], k[:a], v[:a])[1]
     last, output = linear.gated_chunk(state, q[a:], k[a:], v[a:])
-    return last, namespace_of(q).concat([first, output], axis=0)
+    return last, q.__array_namespace__().concat([first, output], axis=0)
 
 
 def test_two_chunks_are_one_for_all_sizes() -> None:
@@ -223,16 +222,16 @@ def two_gated(q: Any, k: Any, v: Any, state: Any, x: Any, y: Any, last: Any, end
     a = size["a"]
     state, first = linear.chunk_of_sums(state, q[:a], k[:a], v[:a], x, last)
     state, second = linear.chunk_of_sums(state, q[a:], k[a:], v[a:], y, end)
-    return state, namespace_of(q).concat([first, second], axis=0)
+    return state, q.__array_namespace__().concat([first, second], axis=0)
 
 
 def one_gated(q: Any, k: Any, v: Any, state: Any, x: Any, y: Any, last: Any, end: Any, size: Any) -> Any:
-    return linear.chunk_of_sums(state, q, k, v, namespace_of(q).concat([x, last + y], axis=0), last + end)
+    return linear.chunk_of_sums(state, q, k, v, q.__array_namespace__().concat([x, last + y], axis=0), last + end)
 
 
 def not_counted_on(q: Any, k: Any, v: Any, state: Any, x: Any, y: Any, last: Any, end: Any, size: Any) -> Any:
     """The sums of the second chunk begin anew."""
-    return linear.chunk_of_sums(state, q, k, v, namespace_of(q).concat([x, y], axis=0), last + end)
+    return linear.chunk_of_sums(state, q, k, v, q.__array_namespace__().concat([x, y], axis=0), last + end)
 
 
 @pytest.mark.parametrize("features", ["1", "f"])

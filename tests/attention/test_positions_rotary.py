@@ -25,7 +25,6 @@ from symattn import (
 from symattn.arrays.ball import precision
 from symattn.arrays.dual import dual
 from symattn.arrays.enclosing import functions
-from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.indexed import Indexed
 from symattn.attention.constants import integer_root, made_wide, number, pi, powers
 from symattn.attention.layers.transformer import learned, sinusoids
@@ -39,6 +38,8 @@ from symattn.attention.scores import dot_scores
 from tests.arrays.evaluating import compare
 from tests.attention.frequencies import BASE, BITS, LENGTH, ball, is_close, true_frequencies
 from tests.refusals import refuses
+
+Enclosure = kind("enclosure")
 
 
 # -- frequencies and what a kind can hold ------------------------------------------------------------------------------

@@ -11,10 +11,8 @@ import pytest
 import sympy
 
 from symattn import Attention, by_tiles, kind
-from symattn.arrays.ball import Ball, precision
-from symattn.arrays.enclosure import Enclosure
+from symattn.arrays.ball import precision
 from symattn.arrays.modular import modular
-from symattn.arrays.namespace import namespace_of
 from symattn.attention import linear, masks
 from symattn.attention.masks import causal, forbid
 from symattn.attention.softmax import log_sum_exp, powers, softmax
@@ -41,6 +39,9 @@ from tests.attention.definition import EXACT, PAIRS, drawn, exactly, legal, part
 from tests.attention.definitions import DEFINITIONS
 from tests.attention.test_transformer import MODELS, ids, parameters
 from tests.refusals import refuses
+
+Ball = kind("ball")
+Enclosure = kind("enclosure")
 
 BOUNDS = (0, 2, 3, 7)
 DATA = drawn(1, s=(3, 7), v=(7, 4))
@@ -113,7 +114,7 @@ def merged_wrongly(change: Any, s: Any, v: Any) -> Any:
 
 
 def grown(a: SoftmaxState, m: SoftmaxState) -> Any:
-    return namespace_of(m.maximum).exp(a.maximum - m.maximum)
+    return m.maximum.__array_namespace__().exp(a.maximum - m.maximum)
 
 
 FALSE = {
@@ -259,7 +260,7 @@ def kept(q: Any, k: Any, v: Any) -> tuple[Any, PartialOutput]:
     scores = CAUSAL.trace(q, k, v)["masked"]
     states = row_states(scores, v, ROWS, KEYS)
     parts = (partial(finish, fully_masked="zeros"), lse)
-    return scores, PartialOutput(*[namespace_of(v).concat([f(x) for x in states], axis=-2) for f in parts])
+    return scores, PartialOutput(*[v.__array_namespace__().concat([f(x) for x in states], axis=-2) for f in parts])
 
 
 def derivatives(q: Any, k: Any, v: Any, g: Any) -> Any:
@@ -281,7 +282,7 @@ def cached(start: Callable[..., Any], mask: Any, q: Any, k: Any, v: Any) -> Any:
 
 def plain_form(x: Any, values: Any) -> Any:
     """Whole numbers or truth values beside arrays of the kind of x."""
-    values, xp = np.array(values), namespace_of(x)
+    values, xp = np.array(values), x.__array_namespace__()
     return xp.asarray(values, dtype=xp.bool if values.dtype == bool else xp.int64)
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from symattn import Alibi, Attention, InputError, Shaw, by_tiles
-from symattn.arrays.namespace import namespace_of
 from symattn.attention import masks
 from symattn.attention.softmax import log_sum_exp
 from symattn.attention.streaming.by_tiles import cut, row_states, tile_weights
@@ -90,7 +89,7 @@ def _of_the_tile(q: Any, k: Any, v: Any) -> Any:
     """Causal within each tile, as if it were alone."""
     s = Attention().trace(q, k, v)["scaled"]
     tiles = [[masks.forbid(s[r, c], masks.causal(s[r, c])) for c in cut(KEYS)] for r in cut(ROWS)]
-    xp = namespace_of(s)
+    xp = s.__array_namespace__()
     states = row_states(xp.concat([xp.concat(row, axis=-1) for row in tiles], axis=-2), v, ROWS, KEYS)
     return xp.concat([finish(state, "zeros") for state in states], axis=-2)
 

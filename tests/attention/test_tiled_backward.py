@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from symattn import Attention, InputError, Rotary, vjp
-from symattn.arrays.namespace import namespace_of
 from symattn.attention.gradients.attention import softmax_vjp
 from symattn.attention.softmax import softmax
 from symattn.attention.streaming.by_tiles import (
@@ -57,7 +56,7 @@ def test_rows_that_see_nothing_have_no_gradient() -> None:
 def _changed(change: Any, q: Any, k: Any, v: Any, g: Any, spec: Attention = CAUSAL) -> Any:
     """The backward pass of causal attention, from other statistics or other scores than those of the forward pass."""
     states = row_states(CAUSAL.trace(q, k, v)["masked"], v, ROWS, KEYS)
-    concat = namespace_of(v).concat
+    concat = v.__array_namespace__().concat
     output, whole = (concat([f(x) for x in states], axis=-2) for f in (partial(finish, fully_masked="zeros"), lse))
     first = concat([x.maximum for x in row_states(CAUSAL.trace(q, k, v)["masked"], v, ROWS, KEYS[:2])], axis=-2)
     values = spec.trace(q, k, v)
@@ -156,7 +155,7 @@ def _tile_sums(s: Any, v: Any, o: Any, l: Any, g: Any, size: Any) -> Any:  # noq
     """dS and dV by tiles, from any statistics that were kept."""
     a, b, c, e = (size[x] for x in "abce")
     rows, keys = (slice(0, a), slice(a, a + b)), (slice(0, c), slice(c, c + e))
-    xp = namespace_of(s)
+    xp = s.__array_namespace__()
 
     def tile(r: slice, t: slice) -> Any:
         return tile_gradients(s[r, t], v[t], PartialOutput(o[r], l[r]), g[r])
@@ -166,7 +165,7 @@ def _tile_sums(s: Any, v: Any, o: Any, l: Any, g: Any, size: Any) -> Any:  # noq
 
 
 def _whole(s: Any, v: Any, o: Any, l: Any, g: Any, size: Any) -> Any:  # noqa: E741
-    xp = namespace_of(s)
+    xp = s.__array_namespace__()
     p = xp.exp(s - l)
     return p * (g @ v.mT - xp.sum(g * o, axis=-1, keepdims=True)), p.mT @ g
 
@@ -187,7 +186,7 @@ def test_the_products_of_rows_need_no_keys() -> None:
 
     def over_keys(s: Any, v: Any, g: Any, size: Any) -> Any:
         p = softmax(s)
-        return namespace_of(s).sum(p * (g @ v.mT), axis=-1, keepdims=True)
+        return s.__array_namespace__().sum(p * (g @ v.mT), axis=-1, keepdims=True)
 
     shapes = {"s": "n m", "v": "m w", "g": "n w"}
     assert proved(lambda s, v, g, size: row_products(g, softmax(s) @ v), over_keys, shapes)

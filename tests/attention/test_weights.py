@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from symattn import Refused, Undecided, kind
-from symattn.arrays.ball import Ball, precision
+from symattn.arrays.ball import precision
 from symattn.attention.masks import forbid
 from symattn.attention.scores import cosine_scores, dot_scores
 from symattn.attention.softmax import (
@@ -29,6 +29,8 @@ from symattn.attention.softmax import (
 from tests.attention.by_loops import simplex, tsallis
 from tests.attention.definition import agrees, half, lift_of
 from tests.refusals import refuses
+
+Ball = kind("ball")
 
 off_by_one = partial(sink_weights, sink=0)
 

@@ -9,9 +9,8 @@ from typing import Any
 import click
 import pytest
 
-from symattn import Attention
+from symattn import Attention, theorems
 from symattn.document.render.text import width
-from symattn.theorems import catalogue, known, matching, meant, select
 from symattn_cli import choices, progress, stream
 from symattn_cli.fields import NAMES
 from symattn_cli.groups import Grouped, topics
@@ -146,21 +145,23 @@ def test_null_for_scale_is_refused_in_sheets(run, tmp_path) -> None:
 
 @pytest.mark.parametrize("word", ["rope", "multihead", "gqa", "multi_head", "flashattention", "layernorm", "variance"])
 def test_words_of_the_field_name_theorems(word: str) -> None:
-    assert select((word,))
+    assert theorems.select((word,))
 
 
 def test_every_word_that_is_known_means_something() -> None:
-    theorems = tuple(catalogue().values())
-    assert [word for word in known() if not meant(word, theorems)] == []
+    every = tuple(theorems.catalogue().values())
+    assert [word for word in theorems.known() if not theorems.meant(word, every)] == []
 
 
 @pytest.mark.deep
 def test_search_finds_words_and_not_parts_of_words(run) -> None:
-    names = [t.name for t in matching("variance", catalogue().values())]
+    names = [t.name for t in theorems.matching("variance", theorems.catalogue().values())]
     assert names[0].startswith("score-variance")
     assert "permutation-equivariance" not in names
-    assert [t.name for t in matching("rank one", catalogue().values())] == [
-        t.name for t in catalogue().values() if t in matching("one rank", catalogue().values())
+    assert [t.name for t in theorems.matching("rank one", theorems.catalogue().values())] == [
+        t.name
+        for t in theorems.catalogue().values()
+        if t in theorems.matching("one rank", theorems.catalogue().values())
     ]
     ran = run("prove", "--search", "variance")
     assert "score-variance" in ran.stdout

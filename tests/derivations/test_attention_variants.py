@@ -10,8 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Document, Grade, LinearScaling, LongRopeScaling, Rotary, Undecided, YarnScaling, derivations, derive
-from symattn.arrays.symbolic import Symbolic
+from symattn import (
+    Document,
+    Grade,
+    LinearScaling,
+    LongRopeScaling,
+    Rotary,
+    Undecided,
+    YarnScaling,
+    derivations,
+    derive,
+    kind,
+)
 from symattn.attention import spec as specification
 from symattn.attention.variants import VARIANTS
 from symattn.derivations.attention import attention_document as attention
@@ -27,6 +37,8 @@ from tests.derivations.asking import asked
 from tests.document.render.test_latex_compiles import together
 from tests.lanes import one_in
 from tests.refusals import refuses
+
+Symbolic = kind("symbolic")
 
 #: Which score is larger decides, and letters have no order: numbers are tried, and not each order of the scores is
 #: decided. So that step is searched, and so is the formula of the output, which is no better than its weakest step.

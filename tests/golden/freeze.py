@@ -63,11 +63,10 @@ def _digest(text: str) -> str:
 
 
 def _documents() -> Iterable[str]:
-    from symattn.derivations import names
-    from symattn.theorems import TOPICS
+    from symattn import derivations, theorems
 
     typed = (FOLDER / "commands.txt").read_text(encoding="utf-8").splitlines()
-    named = (*(f"derive {n}" for n in names()), *(f"prove {t}" for t in TOPICS))
+    named = (*(f"derive {n}" for n in derivations.names()), *(f"prove {t}" for t in theorems.TOPICS))
     for command in (*named, *typed):
         yield from ([command] if command.startswith(_BARE) else (f"{command} -f {form}" for form in FORMS))
 
@@ -122,9 +121,9 @@ def _theorem(name: str) -> str:
 
 
 def _theorems() -> Iterable[str]:
-    from symattn.theorems import catalogue
+    from symattn import theorems
 
-    return catalogue()
+    return theorems.catalogue()
 
 
 def _entered(name: str) -> str:

@@ -6,10 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, judge, verify
+from symattn import Attention, InputError, Verdict, judge, verify
 from symattn.programs.calling import agree
 from symattn.programs.request import Request
-from symattn.verification.report import Verdict
 from symattn_cli.main import main
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from symattn import Grade
+from symattn import Grade, theorems
 from symattn.document.model import Note
 from symattn.proof.certificate import certificates
 from symattn.proof.coq import coq_judges, theory
@@ -18,7 +18,6 @@ from symattn.proof.coq.coq_judges import LIBRARY, CoqJudgement, judged
 from symattn.proof.coq.inferences import lemmas
 from symattn.proof.coq.writing import Lemma
 from symattn.proof.theorem import Decision
-from symattn.theorems import catalogue
 from symattn.theorems.coq import checked
 from symattn.theorems.runner import decide_one, run
 from tests.proof.coq_mutants import campaign, false_variants
@@ -28,7 +27,7 @@ SOME = ("softmax-shift", "rope-relative", "value-bias-passes")
 
 @cache
 def decided(name: str) -> Decision:
-    return catalogue()[name].method.decide()
+    return theorems.catalogue()[name].method.decide()
 
 
 def records(name: str) -> list[Any]:
@@ -38,7 +37,7 @@ def records(name: str) -> list[Any]:
 
 def test_without_coq_the_grade_stays_and_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(theory, "version", lambda: "")
-    (told,) = checked([decide_one(catalogue()["softmax-shift"], explain=True)], "").found
+    (told,) = checked([decide_one(theorems.catalogue()["softmax-shift"], explain=True)], "").found
     assert told.grade is Grade.PROVED
     assert told.explained[-1] == Note((theory.INSTALL,))
 
@@ -70,8 +69,8 @@ def test_an_axiom_of_ones_own_withholds_the_grade(other: str, name: str, monkeyp
     monkeypatch.setattr(theory, "version", lambda: "8")
     asked = lemmas("softmax-shift", records("softmax-shift"))
     judgement = CoqJudgement(frozenset(x.name for x in asked), axioms)
-    monkeypatch.setattr("symattn.theorems.coq.settled", lambda theorems, jobs: ([asked], judgement))
-    (told,) = checked([decide_one(catalogue()["softmax-shift"], explain=True)], "").found
+    monkeypatch.setattr("symattn.theorems.coq.settled", lambda every, jobs: ([asked], judgement))
+    (told,) = checked([decide_one(theorems.catalogue()["softmax-shift"], explain=True)], "").found
     assert told.grade is (Grade.PROVED if other else Grade.COQ)
     assert told.not_by_coq.endswith(f": {name}" if other else "")
     assert ("all of Coq's own library" in str(told.explained)) is not bool(other)
@@ -115,7 +114,7 @@ def test_false_sides_are_refused() -> None:
 
 @pytest.mark.coq
 def test_no_false_variant_is_accepted_whole() -> None:
-    variants = dict(false_variants(sorted(catalogue())))
+    variants = dict(false_variants(sorted(theorems.catalogue())))
     assert len(variants) > 60
     accepted = judged([x for each in variants.values() for x in each], jobs=2).accepted
     assert not [name for name, each in variants.items() if {x.name for x in each} <= accepted]
@@ -266,16 +265,16 @@ def test_theorems_have_the_grade_or_the_reason_why_not() -> None:
 @pytest.mark.coq
 @pytest.mark.exhaustive
 def test_the_page_on_trust_counts_those_with_the_grade() -> None:
-    found = of_coq([*catalogue()])
+    found = of_coq([*theorems.catalogue()])
     graded = {name for name, decision in found.items() if decision.grade is Grade.COQ}
     page = (Path(__file__).parents[2] / "docs/trust.md").read_text(encoding="utf-8")
-    assert f"Of the {len(found)} theorems of the catalogue {len(graded)} have the grade" in page
+    assert f"Of the {len(found)} theorems of the theorems.catalogue {len(graded)} have the grade" in page
     assert all(found[name].not_by_coq for name in found.keys() - graded)
 
 
 def of_coq(names: list[str]) -> dict[str, Any]:
-    theorems = [catalogue()[name] for name in dict.fromkeys(names)]
-    made = run(theorems, catalogue, explain=True, cached=False)
+    asked = [theorems.catalogue()[name] for name in dict.fromkeys(names)]
+    made = run(asked, theorems.catalogue, explain=True, cached=False)
     return {decided.theorem.name: decided for decided in checked(made, "", jobs=2).found}
 
 

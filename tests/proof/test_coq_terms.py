@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from flint import arb
 
-from symattn import SymattnError, theorems
-from symattn.arrays.ball import Ball
+from symattn import SymattnError, kind, theorems
 from symattn.arrays.index.array import index_variables
 from symattn.arrays.index.positions import PLACE
 from symattn.arrays.indexed import Indexed
@@ -32,6 +31,8 @@ from symattn.theorems.as_printed import AsPrinted, Following
 from tests.proof.coq_values import FUNCTIONS, World, parsed
 from tests.proof.test_coq import records
 from tests.proof.test_coq_inferences import with_text
+
+Ball = kind("ball")
 
 _LABEL = re.compile(r"(?P<name>[^@\[]*)(@(?P<blocks>[\d,]+))?(\[(?P<fixed>[\d, ]+)\])?")
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from symattn import theorems
 from symattn.proof.checker import check
 from symattn.proof.theorem import decide
-from symattn.theorems import TOPICS, of_topic
 from symattn.theorems.runner import certificates
 from tests.proof.certificate_mutants import accepted, put
 from tests.proof.certificate_numbers import fails
@@ -305,8 +305,8 @@ SOME = ("softmax-shift", "softmax-gap")
 
 
 def test_false_certificates_are_refused() -> None:
-    theorems = [t for t in of_topic("softmax") if t.name in SOME]
-    records = [*RECORDS.values(), *(json.loads(json.dumps(c)) for t in theorems for c in certificates(decide(t)))]
+    some = [t for t in theorems.of_topic("softmax") if t.name in SOME]
+    records = [*RECORDS.values(), *(json.loads(json.dumps(c)) for t in some for c in certificates(decide(t)))]
     made, wrong = accepted(records, most=1)
     assert not wrong
     assert made["false"] > 100
@@ -315,14 +315,14 @@ def test_false_certificates_are_refused() -> None:
 
 LONG = ("structure", "gradients", "streaming", "masks")
 BY_TOPIC = pytest.mark.parametrize(
-    "topic", [pytest.param(t, marks=pytest.mark.exhaustive if t in LONG else pytest.mark.deep) for t in TOPICS]
+    "topic", [pytest.param(t, marks=pytest.mark.exhaustive if t in LONG else pytest.mark.deep) for t in theorems.TOPICS]
 )
 
 
 @BY_TOPIC
 def test_false_certificates_of_the_catalogue_are_refused(topic: str) -> None:
     total: Counter[str] = Counter()
-    for theorem in of_topic(topic):
+    for theorem in theorems.of_topic(topic):
         made, wrong = accepted(certificates(decide(theorem)), most=1)
         assert not wrong, theorem.name
         total += made
@@ -337,7 +337,7 @@ def test_numbers_know_what_is_false() -> None:
 @pytest.mark.long
 @BY_TOPIC
 def test_what_certificates_say_holds_in_numbers(topic: str) -> None:
-    for theorem in of_topic(topic):
+    for theorem in theorems.of_topic(topic):
         for n, certificate in enumerate(certificates(decide(theorem))):
             if certificate["kind"] in ("certificate", "sign"):
                 assert not fails(dict(certificate), seeds=4), f"{theorem.name}, certificate {n}"

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from symattn import Grade, theorem
-from symattn.arrays.exact import Exact
+from symattn import Grade, kind, theorem
 from symattn.attention.softmax import softmax
 from symattn.document.text import plain_text
 from symattn.proof.expectation import NORMAL, law_with
@@ -17,6 +16,8 @@ from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity, decide
 from symattn.theorems.findings import finding
 from tests.proof.identities import averaged
+
+Exact = kind("exact")
 
 X = {"x": "n"}
 

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 import symattn
-from symattn import Document, drawing, theorems
+from symattn import Document, derivations, drawing, theorems
 from symattn.arrays.indexed import Indexed
 from symattn.attention.variants import VARIANTS
 from symattn.derivations import examples
-from symattn.derivations import names as derivations
 from symattn.theorems.documents import book
 from symattn.theorems.runner import run
 from tests.docs.pages import ROOT
@@ -42,7 +41,7 @@ def volume() -> Document:
 
 def every() -> Iterator[tuple[str, Document]]:
     """Each document with its name, the longest last."""
-    for name in derivations():
+    for name in derivations.names():
         yield f"derive {name}", symattn.derive(name)
     for name in examples.names():
         yield f"walk {name}", symattn.walk(name)

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Grade, theorems
-from symattn.arrays.exact import Exact
+from symattn import Grade, kind, theorems
 from symattn.attention import linear, masks
 from symattn.attention import softmax as softmaxes
 from symattn.attention.linear import delta_step
@@ -29,6 +28,8 @@ from symattn.theorems.as_printed import AsPrinted, Following
 from symattn.theorems.runner import certificates
 from tests.golden.freeze import stored
 from tests.lanes import one_in
+
+Exact = kind("exact")
 
 #: The theorems that are not proved.
 GRADES = {

@@ -226,9 +226,9 @@ def test_the_digest_is_of_the_content():
 
 
 def test_theorems_of_the_catalogue_have_different_digests():
-    from symattn.theorems import of_topic
+    from symattn import theorems
 
-    every = [t for topic in ("softmax", "masks", "heads", "streaming") for t in of_topic(topic)]
+    every = [t for topic in ("softmax", "masks", "heads", "streaming") for t in theorems.of_topic(topic)]
     digests = [findings.digest(t) for t in every]
     assert None not in digests
     assert len(set(digests)) == len(every)

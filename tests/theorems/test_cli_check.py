@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from symattn import Document, Evidence, Grade
+from symattn import Document, Evidence, Grade, theorems
 from symattn.document.render import render
 from symattn.proof.certificate import accepted, certificates, verdicts
 from symattn.proof.checker import check_file
 from symattn.proof.joint_statements import Fails, above_zero, bound
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity
-from symattn.theorems import catalogue, of_topic, theorem_of
 from symattn.theorems.documents import book, table, title
 from symattn.theorems.runner import run as decide_all
 
@@ -213,8 +212,8 @@ def test_words_make_it_argued_and_no_more():
 
 
 def volume(*topics: str, explain: bool = False) -> Document:
-    theorems = [t for topic in topics for t in of_topic(topic)]
-    return book(decide_all(theorems, dict, explain=explain, cached=False), "symattn report --book")
+    some = [t for topic in topics for t in theorems.of_topic(topic)]
+    return book(decide_all(some, dict, explain=explain, cached=False), "symattn report --book")
 
 
 @pytest.fixture(scope="module")
@@ -247,15 +246,18 @@ def test_every_form(small):
 
 
 def test_every_theorem_has_a_title_in_words():
-    titles = [title(theorem) for theorem in catalogue().values()]
+    titles = [title(theorem) for theorem in theorems.catalogue().values()]
     assert len(set(titles)) == len(titles)
-    assert not any(name in titles for name in catalogue() if "-" in name)
-    assert title(replace(theorem_of("softmax", "lse-bounds"), name="my-lse-lemma", title="")) == "My log-sum-exp lemma"
+    assert not any(name in titles for name in theorems.catalogue() if "-" in name)
+    assert (
+        title(replace(theorems.theorem_of("softmax", "lse-bounds"), name="my-lse-lemma", title=""))
+        == "My log-sum-exp lemma"
+    )
 
 
 @pytest.mark.deep
 def test_a_table_counts_the_grades():
-    found = decide_all(of_topic("heads"), dict, cached=False)
+    found = decide_all(theorems.of_topic("heads"), dict, cached=False)
     shown = render(table(found, "symattn prove --all", "theorems"), "text")
     assert "7 theorems: 7 proved" in shown
     assert "Of 7 false variants, 7 are refuted and 0 accepted." in shown
@@ -263,7 +265,7 @@ def test_a_table_counts_the_grades():
 
 @pytest.mark.deep
 def test_all_is_the_whole_catalogue(run):
-    assert [name for name in catalogue() if name not in run("prove", "--all", "--list").stdout] == []
+    assert [name for name in theorems.catalogue() if name not in run("prove", "--all", "--list").stdout] == []
 
 
 @pytest.mark.latex
@@ -273,8 +275,8 @@ def test_all_is_the_whole_catalogue(run):
 )
 def test_the_book_compiles_with_its_contents(tmp_path: Path, topics: tuple[str, ...], explain: bool):
     assert shutil.which("pdflatex"), "pdflatex is needed"
-    theorems = [t for topic in topics for t in of_topic(topic)] or [*catalogue().values()]
-    found = decide_all(theorems, dict, explain=explain, cached=False)
+    some = [t for topic in topics for t in theorems.of_topic(topic)] or [*theorems.catalogue().values()]
+    found = decide_all(some, dict, explain=explain, cached=False)
     assert {decided.finding.false_grade for decided in found} == {Grade.REFUTED}
     document = book(found, "symattn report --book")
     assert not any(evidence.grade is Grade.UNDECIDED for evidence in document.evidence())

@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 
 from symattn import Grade, Refused
-from symattn.arrays.ball import Ball
-from symattn.arrays.exact import Exact
+from symattn import kind as kind_of
 from symattn_cli.main import main
 from tests.docs.pages import ROOT, files
 from tests.theorems.conftest import stated
+
+Ball = kind_of("ball")
+Exact = kind_of("exact")
 
 UNDECIDED = "    x = s.__array_namespace__()\n    return x.tanh(s + s), x.tanh(2 * s) + 0 * x.erf(s)"
 

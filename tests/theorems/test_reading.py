@@ -15,7 +15,7 @@ import flint
 import numpy as np
 import pytest
 
-from symattn import Grade, theorem
+from symattn import Grade, theorem, theorems
 from symattn.arrays.formats import NARROW, Format
 from symattn.attention.softmax import softmax as soft
 from symattn.document.formulas import formula
@@ -29,14 +29,14 @@ from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.judging import RelationQuestion, judged, recorded
 from symattn.proof.relations.printed_roundings import overflow
 from symattn.proof.theorem import Theorem
-from symattn.theorems import TOPICS, catalogue, of_topic
 from symattn.theorems.as_printed import AsPrinted, read
 from symattn.theorems.coq import _why_not
 from symattn.theorems.documents import blocks
 from symattn.theorems.kept import _Walk
 from symattn.theorems.reading import Statement, _restrict_relation_to_indices
 from symattn.theorems.runner import decide_one
-from symattn.theorems.texts import letters_of, theorems
+from symattn.theorems.texts import letters_of
+from symattn.theorems.texts import theorems as read_theorems
 from tests.lanes import one_in
 
 S = name("s")
@@ -137,7 +137,7 @@ rule: So it is.
 
 @pytest.mark.parametrize(("word", "factor", "grade"), [("true", "", Grade.ARGUED), ("false", "2", Grade.REFUTED)])
 def test_a_statement_that_follows_is_worth_what_its_steps_are(word: str, factor: str, grade: Grade) -> None:
-    (of,) = theorems("softmax", STEPS.format(word, factor), {"": LETTERS})
+    (of,) = read_theorems("softmax", STEPS.format(word, factor), {"": LETTERS})
     found = decide_one(of).finding
     assert found.grade is grade
     assert found.false_grade is Grade.REFUTED
@@ -166,7 +166,7 @@ false: {1}
     ],
 )
 def test_one_law_refutes_a_mean_and_shows_none(says: str, false: str, grade: Grade, of_false: Grade) -> None:
-    (of,) = theorems("softmax", MEANS.format(says, false), {"": Glossary()})
+    (of,) = read_theorems("softmax", MEANS.format(says, false), {"": Glossary()})
     found = decide_one(of).finding
     assert (found.grade, found.false_grade) == (grade, of_false)
 
@@ -182,7 +182,7 @@ def test_one_law_refutes_a_mean_and_shows_none(says: str, false: str, grade: Gra
 )
 def test_large_exponents_are_read_or_refused(says: str, grade: Grade) -> None:
     false = says.replace("≥", "<")
-    (of,) = theorems(
+    (of,) = read_theorems(
         "softmax", f"power: A power\n{says}\nletters: | s n, a | where p = softmax(s)\nfalse: {false}", {"": Glossary()}
     )
     assert decide_one(of).finding.evidence.grade is grade
@@ -214,7 +214,7 @@ def test_hypotheses_are_assumed_and_must_be_met() -> None:
 @pytest.mark.parametrize("name", ["softmax-tv-perturbation", "softmax-limits"])
 def test_it_does_not_matter_whether_a_theorem_is_read_or_decided_first(name: str) -> None:
     """Hypotheses, letters and all that was asked on the way are those of a theorem that nobody has decided."""
-    of = next(t for t in of_topic("softmax") if t.name == name)
+    of = next(t for t in theorems.of_topic("softmax") if t.name == name)
     assert isinstance(of.method, AsPrinted)
     fresh, before = (replace(of, method=replace(of.method)) for _ in range(2))
     before.method.refute()
@@ -329,15 +329,15 @@ def test_numbers_at_which_a_strict_bound_is_too_near_to_tell_refute_nothing(says
 
 @pytest.mark.long
 @pytest.mark.deep
-@pytest.mark.parametrize("topic", one_in(4, [*TOPICS]))
+@pytest.mark.parametrize("topic", one_in(4, [*theorems.TOPICS]))
 def test_every_print_of_the_catalogue_holds(topic: str) -> None:
-    for each in of_topic(topic):
+    for each in theorems.of_topic(topic):
         found = read(each)
         assert found is None or not found.wrong, (each.name, found and found.wrong)
 
 
 def test_a_print_that_is_changed_is_refused() -> None:
-    each = next(t for t in of_topic("softmax") if t.name == "softmax-shift")
+    each = next(t for t in theorems.of_topic("softmax") if t.name == "softmax-shift")
     (first,) = each.says
     assert isinstance(first, Relation)
     assert wrong(replace(each, says=(Relation(first.first, (("=", node(2) * S),)),)))
@@ -369,7 +369,7 @@ def test_words_stand_below_the_box_and_conditions_of_what_was_read_in_it() -> No
 
 
 def test_coq_grades_nothing_of_which_it_sees_zero_alone() -> None:
-    (masked,) = (t for t in of_topic("masks") if t.name == "fully-masked-row")
+    (masked,) = (t for t in theorems.of_topic("masks") if t.name == "fully-masked-row")
     found = decide_one(masked, explain=True)
     assert sum(x.empty for x in lemmas(masked.name, found.certificates)) == 2
     asked = lemmas(masked.name, found.certificates)
@@ -379,7 +379,7 @@ def test_coq_grades_nothing_of_which_it_sees_zero_alone() -> None:
 
 @pytest.mark.parametrize("name", ["one-hot-saturation", "softmax-log-ratio", "softcap", "scale-before-norm-cancels"])
 def test_a_sign_is_a_hypothesis_once(name: str) -> None:
-    theorem = catalogue()[name]
+    theorem = theorems.catalogue()[name]
     said = [plain_text(x) for x in (*theorem.hypotheses, *decide_one(theorem).finding.hypotheses)]
     pattern = r"(?:all entries of (\w+) are|(?:^|, |where )(\w+) [>≥] 0)"
     letters = [a or b for words in said for a, b in re.findall(pattern, words)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from symattn import Attention, Precision
-from symattn.arrays.ball import Ball
+from symattn import kind as kind_of
 from symattn.arrays.ball import precision as bits
 from symattn.bounds import plain_bound
 from symattn.bounds.arithmetic import upper
@@ -15,6 +15,8 @@ from symattn.bounds.judge import expected
 from symattn.bounds.reference import run
 from tests.faults.programs import softmax
 from tests.verification.legal import Row
+
+Ball = kind_of("ball")
 
 PRECISIONS = ("float32", "float16", "bfloat16")
 ASKED = {

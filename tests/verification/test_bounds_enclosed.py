@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Alibi, Attention, Buckets, Domain, LinearScaling, NTKScaling, Precision, Refused, Rotary
+from symattn import Alibi, Attention, Buckets, Domain, LinearScaling, NTKScaling, Precision, Refused, Rotary, kind
 from symattn.arrays.ball import precision as bits
-from symattn.arrays.enclosure import Enclosure
 from symattn.attention.inputs import lengths
 from symattn.bounds import enclosed, exponents, reference, scores
 from symattn.bounds.balls import allowed, projected
@@ -18,6 +17,8 @@ from symattn.bounds.inputs import Maker
 from symattn.bounds.judge import Traced, expected
 from symattn.bounds.reference import run
 from tests.verification.test_bounds_fast import PRECISIONS as EVERY
+
+Enclosure = kind("enclosure")
 
 GIVEN = Alibi(slopes="given", two_sided=True)
 SPECS = {

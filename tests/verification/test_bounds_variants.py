@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Alibi, Attention, Precision, Rotary
+from symattn import Alibi, Attention, Precision, Rotary, kind
 from symattn.arrays.ball import precision as bits
-from symattn.arrays.enclosure import Enclosure
 from symattn.bounds import enclosed, plain_bound
 from symattn.bounds.balls import allowed
 from symattn.bounds.judge import expected
 from symattn.bounds.reference import run
 from tests.verification.legal import Row
+
+Enclosure = kind("enclosure")
 
 PRECISIONS = ("float32", "float16", "bfloat16")
 SPECS = {

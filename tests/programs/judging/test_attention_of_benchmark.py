@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, judge
-from symattn.attention.positions.position_fields import Alibi, Rotary
+from symattn import Alibi, Attention, InputError, Rotary, judge
 from symattn.bounds.called_target import Argument
 from symattn.programs.answers import _fits
 from symattn.programs.judging.attention_of_benchmark import plausible_attention, with_heads_of_shapes

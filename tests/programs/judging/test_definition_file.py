@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from symattn import Attention, InputError, RMSNorm, Rotary, judge
+from symattn import Attention, InputError, RMSNorm, Rotary, Softmax, judge
 from symattn.programs.judging.definition_file import read_definition
 from symattn.programs.judging.judgement import Status
 from symattn.programs.judging.workloads import find_workloads, read_workloads
-from symattn.verification.definitions.weights import Softmax
 
 REFERENCE = """
 import torch

@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from symattn.arrays.namespace import namespace_of
-
 Run = Callable[[Any, list[Any], Mapping[str, Any]], Any]
 
 _OPERATORS: dict[str, Run] = {
@@ -35,7 +33,7 @@ def run(graph: Any, x: Any) -> Any:
     for node in graph.node:
         attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
         of = [values[name] for name in node.input]
-        values[node.output[0]] = _OPERATORS[node.op_type](namespace_of(x), of, attributes)
+        values[node.output[0]] = _OPERATORS[node.op_type](x.__array_namespace__(), of, attributes)
     return values[exit_.name]
 
 

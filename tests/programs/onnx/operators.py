@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from symattn.arrays.namespace import namespace_of
 from symattn.attention.linear import delta_token, empty_state, gated_step, scan
 from symattn.attention.projections import merge_heads, split_heads
 from symattn.attention.scores import weighted_values
@@ -90,13 +89,13 @@ def log_softmax_of(call: Call) -> Arrays:
 
 def log_softmax(s: Any) -> Any:
     """s_j − m − log Σ_l e^{s_l − m}: subtracted one after another, so that a large m costs no digits."""
-    xp = namespace_of(s)
+    xp = s.__array_namespace__()
     return s - row_max(s) - xp.log(xp.sum(exponentials(s), axis=-1, keepdims=True))
 
 
 def over_axis(x: Any, axis: int, function: Callable[[Any], Any]) -> Any:
     """A function of the last axis, along another one."""
-    xp = namespace_of(x)
+    xp = x.__array_namespace__()
     order = list(range(x.ndim))
     order[axis], order[-1] = order[-1], order[axis]
     return xp.permute_dims(function(xp.permute_dims(x, order)), order)
@@ -106,7 +105,7 @@ def linear_attention(call: Call) -> Arrays:
     """Token by token, each state read by the heads of queries that share it: o_t = scale · q_t S_t."""
     rule, g = call.attributes["update_rule"], call.attributes["kv_num_heads"]
     q = split_heads(call.inputs["query"], call.attributes["q_num_heads"])
-    xp = namespace_of(q)
+    xp = q.__array_namespace__()
     b, h, n, d = q.shape
     # Heads of queries that share a state are an axis of their own, of length 1 for all else.
     members = xp.reshape(q, (b, g, h // g, n, d))

@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError
-from symattn.arrays.exact import Exact
+from symattn import Attention, InputError, kind
 from symattn.programs.onnx import attention_of
 from tests.programs.onnx.nodes import node
 from tests.refusals import refuses
+
+Exact = kind("exact")
 
 B, H, G, N, M, D, E = 2, 6, 2, 3, 5, 4, 7
 
