@@ -6,8 +6,19 @@ from typing import Any
 
 import mpmath
 
-from symattn import Alibi, Attention, Buckets, Disentangled, Shaw, TransformerXL
-from symattn.attention.positions import rotary_fields
+from symattn import (
+    Alibi,
+    Attention,
+    Buckets,
+    Disentangled,
+    LinearScaling,
+    LongRopeScaling,
+    NTKScaling,
+    ProportionalScaling,
+    Shaw,
+    TransformerXL,
+    YarnScaling,
+)
 
 Rows = list[list[Any]]
 Given = dict[str, Any]
@@ -112,24 +123,24 @@ def _turns(asked: Any, place: Any, columns: int, n_k: int) -> list[Any]:
 def _frequency(asked: Any, pair: int, width: int, n: int) -> Any:
     wave = mpmath.power(_num(asked.base), -mpmath.mpf(2 * pair) / width)
     s = asked.scaling
-    if isinstance(s, rotary_fields.LinearScaling):
+    if isinstance(s, LinearScaling):
         return wave / _num(s.factor)
-    if isinstance(s, rotary_fields.NTKScaling):
+    if isinstance(s, NTKScaling):
         factor = _num(s.factor)
         if s.length is not None:
             factor = factor * n / s.length - (factor - 1) if n > s.length else mpmath.mpf(1)
         return wave * mpmath.power(factor, -mpmath.mpf(2 * pair) / (width - 2))
-    if isinstance(s, rotary_fields.ProportionalScaling):
+    if isinstance(s, ProportionalScaling):
         return wave if pair < int(Fraction(s.share) * (width // 2)) else mpmath.mpf(0)
-    if isinstance(s, rotary_fields.LongRopeScaling):
+    if isinstance(s, LongRopeScaling):
         return wave / _num((s.long if n > s.length else s.short)[pair])
-    if isinstance(s, rotary_fields.YarnScaling):
+    if isinstance(s, YarnScaling):
         share = max(mpmath.mpf(0), min(mpmath.mpf(1), _share(s, wave, pair, width, asked.base)))
         return ((1 - share) / _num(s.factor) + share) * wave
     return wave
 
 
-def _share(s: rotary_fields.YarnScaling, wave: Any, pair: int, width: int, base: Any) -> Any:
+def _share(s: YarnScaling, wave: Any, pair: int, width: int, base: Any) -> Any:
     """γ before it is cut to between 0 and 1."""
     slow, fast = _num(s.slow), _num(s.fast)
     if s.ramp == "turns":
@@ -146,14 +157,14 @@ def _share(s: rotary_fields.YarnScaling, wave: Any, pair: int, width: int, base:
 
 
 def _magnitude(s: Any) -> Any:
-    if isinstance(s, rotary_fields.YarnScaling):
+    if isinstance(s, YarnScaling):
         return _mscale(s, s.weight) / (_mscale(s, s.shared) if s.shared else 1)
-    if isinstance(s, rotary_fields.LongRopeScaling) and Fraction(s.factor) > 1:
+    if isinstance(s, LongRopeScaling) and Fraction(s.factor) > 1:
         return mpmath.sqrt(1 + mpmath.log(_num(s.factor)) / mpmath.log(s.length))
     return mpmath.mpf(1)
 
 
-def _mscale(s: rotary_fields.YarnScaling, weight: Any) -> Any:
+def _mscale(s: YarnScaling, weight: Any) -> Any:
     return 1 + _num(weight) * mpmath.log(_num(s.factor)) / 10 if Fraction(s.factor) > 1 else mpmath.mpf(1)
 
 

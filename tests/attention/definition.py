@@ -14,7 +14,6 @@ from symattn.arrays.ball import precision
 from symattn.arrays.modular import modular
 from symattn.arrays.residues import primes
 from symattn.arrays.special import Forbidden, Undefined
-from symattn.attention.projections import project
 from symattn.proof.prover import prove
 from symattn.proof.statement import Declared, Letters
 from tests.attention import by_loops
@@ -133,6 +132,11 @@ def lift_of(name: str) -> Callable[[Any], Any]:
 def half(s: Any) -> Any:
     """½ as an array of the kind and type of s."""
     return s.__array_namespace__().asarray(Fraction(1, 2), dtype=s.dtype)
+
+
+def project(x: Any, w: Any, bias: Any = None) -> Any:
+    """X W, or X W + b."""
+    return x @ w if bias is None else x @ w + bias
 
 
 def feed_forward(activation: Callable[[Any], Any], x: Any, w_up: Any, w_down: Any, **beside: Any) -> Any:

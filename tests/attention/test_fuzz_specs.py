@@ -15,15 +15,13 @@ import mpmath
 import numpy as np
 import pytest
 
+import symattn
 from symattn import Attention, InputError, Refused, Rotary, Undecided, kind
 from symattn.arrays.ball import precision
 from symattn.arrays.special import Forbidden, Undefined
-from symattn.attention import latent
 from symattn.attention.inputs import lengths
 from symattn.attention.layers.evaluation import lifted
 from symattn.attention.letters_of_attention import SYMBOLS
-from symattn.attention.positions import position_fields as position
-from symattn.attention.positions import rotary_fields
 from symattn.document.render import render
 from tests.attention import by_loops as reference
 from tests.attention.by_loops_positions import Degenerate, num
@@ -36,7 +34,7 @@ SHORT = ("float32", "float16", "bfloat16")
 #: What is said where the loops find no value.
 NO_VALUE = "fully masked|scaling of one frequency|a factor for each|rows; .* need|do not stand at|over whole sequences"
 #: What the text of a specification is made of.
-NAMES = {**vars(latent), **vars(position), **vars(rotary_fields), "Fraction": Fraction, "Attention": Attention}
+NAMES = {"Fraction": Fraction, **{name: getattr(symattn, name) for name in symattn.__all__}}
 #: Inputs that may have fewer axes than their letters, or axes of the length 1.
 LOOSE = ("mask", "gate", "bias", "drop", "w_s", "u_s", "v_s")
 

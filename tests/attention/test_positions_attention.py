@@ -33,7 +33,6 @@ from symattn.arrays.ball import precision
 from symattn.arrays.index.axes import length
 from symattn.arrays.indexed import Indexed
 from symattn.attention.positions.rotary import pythagorean_tables, rotate
-from symattn.document.render import latex, text
 from tests.arrays.evaluating import compare
 from tests.attention.by_loops import attention
 from tests.attention.by_loops_positions import angles
@@ -172,7 +171,8 @@ def test_a_latent_is_turned_in_its_part_with_positions() -> None:
 # -- documents ---------------------------------------------------------------------------------------------------------
 def said(spec: Attention) -> str:
     names = ("q", "k", "v")
-    return text.render(spec.document(names)) + latex.render(spec.document(names))
+    document = spec.document(names)
+    return document.text() + document.latex()
 
 
 def test_documents_say_what_the_positions_are() -> None:
