@@ -40,7 +40,6 @@ from symattn import (
     walk,
 )
 from symattn import testing as symattn_testing
-from symattn.derivations.examples import find
 from symattn.document.keywords import FIELDS
 from symattn.testing import assert_attention, assert_close_to_exact
 from symattn_cli.main import TABLE, commands, main
@@ -333,8 +332,9 @@ def test_errors_point_to_where_the_reader_wants_to_go(run, tmp_path) -> None:
 
 
 def test_a_text_names_its_sheet() -> None:
-    assert find("money bank grows") == find("Money-Bank-Grows") == "money-bank-grows"
-    assert find("money bank") is None
+    named = walk("money-bank-grows").blocks
+    assert walk("money bank grows").blocks == walk("Money-Bank-Grows").blocks == named
+    refuses(walk, "money bank", says="money bank")
 
 
 LONG = ("derive", "walk", "explore", "draw", "exercises", "prove", "verify", "compare", "arithmetic", "bound", "faults")

@@ -8,7 +8,7 @@ import sys
 from fractions import Fraction
 from pathlib import Path
 from textwrap import dedent
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,14 +24,18 @@ from symattn import (
     InputError,
     LayerNorm,
     LinearAttention,
+    LinearScaling,
+    LongRopeScaling,
     Merge,
+    NTKScaling,
+    ProportionalScaling,
     RMSNorm,
     Rotary,
     Softmax,
     Verdict,
+    YarnScaling,
     verify,
 )
-from symattn.attention.positions.rotary_fields import Scaling
 from symattn.programs import definitions
 from symattn.programs.case_codes import decode, encode
 from symattn.programs.child import verify_target
@@ -147,7 +151,7 @@ def test_definitions_are_written_and_read(spec: object) -> None:
 
 
 def test_descriptions_within_a_definition_are_written_and_read() -> None:
-    for kind in get_args(Scaling):
+    for kind in (LinearScaling, LongRopeScaling, NTKScaling, ProportionalScaling, YarnScaling):
         values: dict[str, Any] = {
             "factor": Fraction(5, 2),
             "length": 64,

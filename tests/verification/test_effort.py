@@ -16,7 +16,6 @@ import symattn
 from symattn import Attention, Domain, Precision, Report, Verdict, audit, bound, verify
 from symattn.bounds.called_target import Convention, Failure, Outcome
 from symattn.bounds.inputs import Maker
-from symattn.document.render.json import render
 from symattn.models.auditing.examining import examine
 from symattn.programs import asserted, process
 from symattn.programs.child import verify_target
@@ -338,7 +337,7 @@ def test_inputs_at_random_follow_from_the_seed_alone(request: pytest.FixtureRequ
 
 
 def _told(report: Report) -> str:
-    return render(report.document())
+    return report.document().json()
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import pytest
 
 from symattn import Grade, InputError, exercises, walk
 from symattn.arrays.field.quotient import Quotient
-from symattn.attention.codec.exact_arrays import flat
 from symattn.derivations import examples
 from symattn.derivations.exercises import TASKS, checked
 from symattn.document.render import render
@@ -76,7 +75,7 @@ def test_exact_strings_are_read_by_sympy(run) -> None:
     import sympy
 
     for entry in run("walk", "E3", "-f", "json").json["steps"]:
-        for text, digits in zip(flat(entry["exact"]), flat(entry["decimal"]), strict=True):
+        for text, digits in zip(flat_of(entry["exact"]), flat_of(entry["decimal"]), strict=True):
             assert float(sympy.sympify(text).evalf(30)) == pytest.approx(digits, rel=1e-15)
 
 

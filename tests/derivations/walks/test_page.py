@@ -12,7 +12,6 @@ from symattn.attention import spec as specification
 from symattn.derivations import examples
 from symattn.derivations.walks import sheet_of, steps
 from symattn.derivations.walks.page import rule
-from symattn.derivations.walks.run import weighted
 from symattn.derivations.walks.walk_data import Walk
 from symattn.document import model as md
 from symattn.document.text import text
@@ -27,7 +26,7 @@ def made(found: Walk, of: tuple[str, ...]) -> np.ndarray:
     if kind == "softmax":
         powers = np.vectorize(lambda x: 0 if isinstance(x, Forbidden) else x.exp(), otypes=[object])(a)
         return powers / powers.sum(-1, keepdims=True)
-    table = {"dot": lambda: a @ b, "rows": lambda: a @ b.T, "products": lambda: weighted(a, b)}
+    table = {"dot": lambda: a @ b, "rows": lambda: a @ b.T, "products": lambda: a[..., None] * b[..., None, :, :]}
     return table[kind]()
 
 

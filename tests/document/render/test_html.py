@@ -29,7 +29,7 @@ from symattn import (
 from symattn.document import model as md
 from symattn.document import notation as nt
 from symattn.document.drawing import svg
-from symattn.document.files import MARK, written_by_symattn
+from symattn.document.files import written_by_symattn
 from symattn.document.render import render
 from symattn.document.render.common import comment
 from symattn.document.render.html_style import MATHEMATICS, STYLE, WHOLE
@@ -157,11 +157,11 @@ def test_no_text_becomes_markup() -> None:
 
 @pytest.mark.parametrize("text", ["'--->", "-->", "--!>", "->", ">", "--dk 4 -", "---"])
 def test_no_text_ends_a_comment(text: str, tmp_path: Path) -> None:
-    shown = comment(f"{MARK}: {text}")
+    shown = comment(f"Made with symattn: {text}")
     inside = shown.removeprefix("<!-- ").removesuffix(" -->")
     assert "--" not in inside
     assert ">" not in inside
-    assert unescape(inside) == f"{MARK}: {text}"
+    assert unescape(inside) == f"Made with symattn: {text}"
     written = tmp_path / "page.html"
     written.write_text(shown, encoding="utf-8")
     assert written_by_symattn(written)
@@ -276,4 +276,4 @@ def test_a_wrong_name_is_refused_before_any_walk(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize(("source", "fields"), [("eight-step", {"causal": True}), ({"x": [[1, 0], [0, 1]]}, {})])
 def test_a_page_that_no_command_makes_names_none(source: str | dict[str, object], fields: dict[str, object]) -> None:
-    assert explore(source, **fields).html().startswith(f"<!-- {MARK} -->\n")
+    assert explore(source, **fields).html().startswith("<!-- Made with symattn -->\n")
