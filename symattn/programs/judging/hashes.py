@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import os
+from collections.abc import Iterator
 from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -58,7 +60,18 @@ def hash_of_symattn() -> str:
     """Return the hash of the names and contents of symattn's own files."""
     result = hashlib.sha256()
     # Sorted, since the order of a folder's entries differs between machines.
-    for path in sorted(p for p in _ROOT.rglob("*") if p.suffix in _READ):
-        # The separator marks where a name ends and its content begins.
-        result.update(path.relative_to(_ROOT).as_posix().encode() + b"\0" + path.read_bytes())
+    for name, path in sorted(yield_own_files(str(_ROOT), "")):
+        with open(path, "rb") as file:
+            # The separator marks where a name ends and its content begins.
+            result.update(name.encode() + b"\0" + file.read())
     return result.hexdigest()
+
+
+def yield_own_files(folder: str, prefix: str) -> Iterator[tuple[str, str]]:
+    """Yield the names of symattn's files within its folder, with slashes, and their paths."""
+    for entry in os.scandir(folder):
+        name = prefix + entry.name
+        if entry.is_dir(follow_symlinks=False):
+            yield from yield_own_files(entry.path, name + "/")
+        elif entry.name.endswith(_READ):
+            yield name, entry.path

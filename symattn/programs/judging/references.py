@@ -153,13 +153,12 @@ class ByReference:
             return self._make_invalid_judgement(
                 f"{self.reference} cannot be imported: its import {benchmark.message}", clock
             )
-        specs = [
-            *(
-                plausible(benchmark)
-                if self.definition is None
-                else with_heads_of_shapes(self.definition, benchmark)
-            )
-        ]
+        # Made one at a time: there are hundreds of recurrences, and most references are an attention.
+        specs = (
+            plausible(benchmark)
+            if self.definition is None
+            else with_heads_of_shapes(self.definition, benchmark)
+        )
         # The shapes of the benchmark become promises, so that no other sizes are tried.
         tried = (
             (spec, self._adopt_benchmark_options(promised, benchmark.dtype))

@@ -13,9 +13,11 @@ from symattn.bounds.called_target import Argument, Convention
 from symattn.document import schemas
 from symattn.programs.child import TargetOptions
 from symattn.programs.definitions import Formed
+from symattn.programs.judging import references
 from symattn.programs.judging.attention_of_benchmark import count_grouped_heads
 from symattn.programs.judging.benchmark import Benchmark, _cut_together, _plausible_heads
 from symattn.programs.judging.benchmark_inputs import by_definition
+from symattn.programs.judging.hashes import yield_own_files
 from symattn.programs.judging.judgement import Status
 from symattn.programs.judging.references import (
     _describe_too_many_scores,
@@ -340,3 +342,25 @@ def test_a_reference_is_called_in_half_precision_after_all_ways_in_float32() -> 
     assert all(way is half and how.secret is None for _, way, how in ways)
     wide = TargetOptions(dtype="float32", secret=())
     assert len([*_yield_ways_by_format([(Attention(), wide)])]) == 1
+
+
+@pytest.mark.torch
+@pytest.mark.deep
+def test_recurrences_are_made_only_if_no_attention_is_the_reference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def recurrences(*_: object) -> None:
+        raise AssertionError("hundreds of definitions were made")
+
+    monkeypatch.setattr(references, "plausible_recurrences", recurrences)
+    reference, kernel = tmp_path / "reference.py", tmp_path / "kernel.py"
+    reference.write_text(REFERENCE.replace("{causal}", ""))
+    kernel.write_text(KERNEL.replace("{axes}", "3"))
+    assert judge(str(kernel), reference=str(reference), examples=4, seed=3).passed
+
+
+def test_files_of_code_and_data_are_hashed_by_their_names(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    for name in ("b.py", "a/c.json", "a/d.pyc", "e.md"):
+        (tmp_path / name).touch()
+    assert sorted(yield_own_files(str(tmp_path), "")) == [(n, str(tmp_path / n)) for n in ("a/c.json", "b.py")]
