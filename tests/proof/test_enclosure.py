@@ -15,7 +15,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from symattn import Grade, Refused
+from symattn import Grade, Refused, theorems
 from symattn.arrays.formats import NARROW, Format
 from symattn.arrays.index.axes import length
 from symattn.arrays.indexed import Indexed
@@ -29,7 +29,6 @@ from symattn.proof.same_bits import Operations, RoundedTerm, SameBits
 from symattn.proof.signs import never_negative
 from symattn.proof.statement import Declared, Numbers
 from symattn.proof.theorem import Theorem, decide
-from symattn.theorems.rounding import merge_commutes
 
 
 def _minus_one(xp: Any) -> Any:
@@ -393,7 +392,7 @@ KINDS = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfl
 
 
 def _of_formats() -> dict[str, Any]:
-    decision = merge_commutes.decide()
+    decision = theorems.theorem_of("rounding", "merge-rounding-commutes").method.decide()
     assert decision.evidence.grade is Grade.PROVED
     (record,) = certificates((), decision.premises)
     return dict(copy.deepcopy(record))
@@ -438,6 +437,7 @@ def test_what_is_tampered_with_in_formats_is_refused(how: str):
 
 
 def test_what_rests_on_another_exponential_than_that_of_zero_is_not_proved():
+    merge_commutes = theorems.theorem_of("rounding", "merge-rounding-commutes").method
     untied = SameBits(merge_commutes.inputs, merge_commutes.same, merge_commutes.different)
     assert untied.decide().evidence.grade is Grade.UNDECIDED
 

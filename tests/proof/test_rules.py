@@ -14,9 +14,28 @@ from symattn.proof.joint_statements import bound
 from symattn.proof.prover import prove
 from symattn.proof.rules import Fold, OfTheLargest, Repeat, Substitution, written
 from symattn.proof.statement import Declared, Letters
-from symattn.theorems.letters import add_up, exp, greatest, weights
 
 ROW = {"s": "n m"}
+
+
+# -- letters of the statements -----------------------------------------------------------------------------------------
+def add_up(x: Any) -> Any:
+    """Σ_j x_ij, as a column."""
+    return x.__array_namespace__().sum(x, axis=-1, keepdims=True)
+
+
+def exp(x: Any) -> Any:
+    return x.__array_namespace__().exp(x)
+
+
+def greatest(x: Any, axis: int | None = None) -> Any:
+    """max x, with axes of length one."""
+    return x.__array_namespace__().max(x, axis=axis, keepdims=True)
+
+
+def weights(s: Any) -> Any:
+    """softmax(s), without subtracting the maximum."""
+    return exp(s) / add_up(exp(s))
 
 
 def others(m: Any, like: Any) -> Any:

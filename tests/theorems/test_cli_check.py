@@ -14,7 +14,6 @@ import pytest
 from symattn import Document, Evidence, Grade, theorems
 from symattn.document.render import render
 from symattn.proof.certificate import accepted, certificates, verdicts
-from symattn.proof.checker import check_file
 from symattn.proof.joint_statements import Fails, above_zero, bound
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity
@@ -141,8 +140,11 @@ def test_what_is_changed_is_refused_in_one_line(run, kept: Path, name: str):
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[" * 5000, b"\xff", b"null", b'{"schema": 1' + b"0" * 5000 + b"}"])
-def test_what_is_no_such_file_is_refused(content: bytes):
-    assert check_file(content).why
+def test_what_is_no_such_file_is_refused(run, content: bytes):
+    Path("odd.json").write_bytes(content)
+    found = run("check", "odd.json")
+    assert found.status != 0
+    assert (found.stdout + found.stderr).count("\n") == 1
 
 
 def test_what_is_not_proved_has_no_certificate(run):
