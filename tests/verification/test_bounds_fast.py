@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, Precision
+from symattn import Attention, InputError, Precision, bound
 from symattn.arrays.ball import precision as bits
 from symattn.arrays.enclosing.exponential import exp
 from symattn.bounds import exponents, float_worst_case, growth, plain_bound
@@ -15,7 +15,6 @@ from symattn.bounds.balls import allowed
 from symattn.bounds.judge import of_attention
 from symattn.bounds.priori import InputLimits, a_priori
 from symattn.bounds.reference import run
-from symattn.bounds.worst_case import bound
 from symattn.document.tex import tex
 
 SPECS = {
@@ -39,6 +38,11 @@ PRECISIONS = {
     "in tiles": Precision.of("fp32").in_tiles(12, 4),
     "kept": replace(Precision.of("fp32"), kept=Precision.of("bf16").input),
 }
+
+
+def bound_of(spec: Attention, given: Any, precision: Precision) -> Any:
+    """The worst case of given inputs."""
+    return bound(spec, given, precision).asked.bound
 
 
 def inputs(spec: Attention, p: Precision, rng: np.random.Generator, n_q: int, n_k: int, d: int) -> dict[str, Any]:
@@ -208,7 +212,7 @@ def test_nothing_is_said_where_weights_are_lost() -> None:
 @pytest.mark.parametrize("name", PRECISIONS)
 def test_parts_sum_to_it(name: str) -> None:
     p = PRECISIONS[name]
-    found = bound(Attention(causal=True), inputs(SPECS["causal"], p, np.random.default_rng(43), 9, 9, 4), p)
+    found = bound_of(Attention(causal=True), inputs(SPECS["causal"], p, np.random.default_rng(43), 9, 9, 4), p)
     assert found.method == "floats"
     assert np.isfinite(found.allowed).all()
     np.testing.assert_allclose(sum(found.parts.values()), found.allowed, rtol=1e-9)
@@ -219,9 +223,9 @@ def test_parts_sum_to_it(name: str) -> None:
 def test_parts_are_where_the_roundings_are() -> None:
     rng = np.random.default_rng(44)
     given = {name: rng.standard_normal((64, 64)).astype(np.float16) for name in "qkv"}
-    of_half = bound(Attention(), given, Precision.of("fp16", "fused"))
+    of_half = bound_of(Attention(), given, Precision.of("fp16", "fused"))
     assert next(iter(of_half.steps())) == "stored weights"
-    of_sums = bound(
+    of_sums = bound_of(
         Attention(), given, replace(Precision.of("fp16", "fused", accumulate="fp22"), stored=Precision.of("fp32").input)
     )
     assert next(iter(of_sums.steps())) == "sums"
@@ -229,8 +233,8 @@ def test_parts_are_where_the_roundings_are() -> None:
 
 def test_what_no_enclosure_serves_is_bounded_in_balls() -> None:
     rng = np.random.default_rng(45)
-    given = {name: rng.standard_normal((3, 2)) for name in "qkv"}
-    other = bound(Attention(normaliser="sigmoid"), given, Precision.of("fp32"))
+    given = {name: rng.standard_normal((3, 2)).astype(np.float32) for name in "qkv"}
+    other = bound_of(Attention(normaliser="sigmoid"), given, Precision.of("fp32"))
     assert other.method == "balls"
     assert not other.parts
     assert (other.allowed > 0).all()
@@ -241,14 +245,18 @@ def test_sums_of_positive_scores_may_leave_the_range(normaliser: Any) -> None:
     """A sum that is divided last overflows in float16, as does one that is not divided."""
     q = np.array([[128.0], [1.0]])
     given = {"q": q, "k": np.full((8, 1), 128.0), "v": np.ones((8, 1))}
-    found = bound(Attention(normaliser=normaliser, scale=1), given, Precision.of("fp16", "fused"))
+    found = bound_of(Attention(normaliser=normaliser, scale=1), given, Precision.of("fp16", "fused"))
     # Eight scores of 2¹⁴ exceed float16, and eight of 2⁷ do not; a sigmoid is 1 at most.
     assert np.isfinite(found.allowed).tolist() == [[normaliser == "sigmoid"], [True]]
 
 
 def test_parts_of_a_variant_sum_to_its_bound() -> None:
     rng = np.random.default_rng(45)
-    found = bound(Attention(softcap=2), {name: rng.standard_normal((3, 2)) for name in "qkv"}, Precision.of("fp32"))
+    found = bound_of(
+        Attention(softcap=2),
+        {name: rng.standard_normal((3, 2)).astype(np.float32) for name in "qkv"},
+        Precision.of("fp32"),
+    )
     assert found.method == "floats"
     np.testing.assert_allclose(sum(found.parts.values()), found.allowed, rtol=1e-9)
 
@@ -263,7 +271,7 @@ def test_the_formula_is_above_every_element(name: str) -> None:
         entries = max(np.abs(given["q"]).max(), np.abs(given["k"]).max())
         lowest = (given["q"] @ given["k"].T).max(axis=1).min() / np.sqrt(d)
         found = a_priori(InputLimits(n, d, *sizes, entries, lowest), known)
-        assert found.value >= bound(Attention(), given, known).allowed.max()
+        assert found.value >= bound_of(Attention(), given, known).allowed.max()
         if np.isfinite(found.value):
             assert sum(found.parts.values()) == pytest.approx(found.value)
 

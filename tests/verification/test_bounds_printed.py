@@ -10,13 +10,12 @@ import pytest
 
 import symattn
 from symattn import Attention, InputError, Precision, Undecided, bound
-from symattn.arrays.formats import TF32, Format, truncated
+from symattn.arrays.formats import Format
 from symattn.arrays.precision import NAMES, SHORT
 from symattn.bounds import formula as formula_of
 from symattn.bounds import priori
 from symattn.bounds.contracts import Contract, family, near
 from symattn.bounds.growth import g, growth_of, rate
-from symattn.bounds.plain_bound import allowed
 from symattn.bounds.priori import InputLimits, a_priori
 from symattn.bounds.rule import Counts, NumberKind, RuleGivens
 from symattn.bounds.rule import exponents as by_rule
@@ -172,8 +171,9 @@ def _e(x: float) -> float:
 
 def _bound(p: Precision, size: float = 1.0) -> float:
     rng = np.random.default_rng(71)
-    given = {c: Precision.of("e5m2").input.rounded(rng.standard_normal((16, 8)) * size) for c in "qkv"}
-    return float(allowed(Attention(), given, p).max())
+    short = Precision.of("e5m2").input
+    given = {c: p.input.rounded(short.rounded(rng.standard_normal((16, 8)) * size)) for c in "qkv"}
+    return float(bound(None, given, p).allowed.max())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -188,10 +188,11 @@ def test_short_names_are_those_of_the_formats() -> None:
 
 
 def test_the_format_of_factors_has_eleven_digits_in_the_range_of_float32() -> None:
-    f = Format(TF32)
+    f = Precision.of("tf32").factors
+    assert f is not None
     assert f.u == Fraction(1, 2**11)
-    assert f.smallest_normal == Format("float32").smallest_normal
-    assert f.largest < Format("float32").largest
+    assert f.smallest_normal == Precision.of("fp32").input.smallest_normal
+    assert f.largest < Precision.of("fp32").input.largest
 
 
 def test_rougher_arithmetic_has_wider_bounds() -> None:
@@ -210,15 +211,15 @@ def test_weights_of_eight_bits_may_be_lost_if_they_are_normalised_first() -> Non
 
 
 def test_a_matrix_unit_cuts_off() -> None:
-    unit = truncated("float32", 13)
+    unit = Precision.of("bf16", "fused", "fp22").accumulate
     assert unit.u == Fraction(1, 2**12)
     assert unit.aligned
-    assert unit.largest == Format("float32").largest
+    assert unit.largest == Precision.of("fp32").input.largest
 
 
 def test_a_block_of_a_matrix_unit_is_within_so_many_roundings() -> None:
     """Products shifted to the largest exponent and cut off, block by block: off by no more than n u of their sizes."""
-    rng, bits = np.random.default_rng(72), 13
+    rng, bits, rounded = np.random.default_rng(72), 13, Precision.of("bf16", "fused", "fp22").accumulate
     for k, n in ((4, 64), (16, 64), (32, 33), (1, 20)):
         terms, total = rng.standard_normal(n) * 10.0 ** rng.integers(-3, 3, n), 0.0
         for block in np.array_split(terms, -(-n // k)):
@@ -227,7 +228,7 @@ def test_a_block_of_a_matrix_unit_is_within_so_many_roundings() -> None:
             total = float((np.trunc(parts / unit) * unit).sum())
             unit = 2.0 ** (np.floor(np.log2(abs(total))) - bits)
             total = float(np.trunc(total / unit) * unit)
-        assert abs(total - terms.sum()) <= n * float(truncated("float32", bits).u) * np.abs(terms).sum()
+        assert abs(total - terms.sum()) <= n * float(rounded.u) * np.abs(terms).sum()
 
 
 def test_results_below_the_normal_numbers_may_become_zero_or_not() -> None:
