@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import InputError, Refused, Undecided, kind
-from symattn.arrays.special import FORBIDDEN, Undefined
+from symattn import Attention, InputError, Refused, Undecided, kind
+from symattn.arrays.special import Undefined
 from tests.refusals import refuses
+
+ONES = kind("exact").lift([[1], [1]])
+#: What stands in the place of a score of a forbidden key.
+FORBIDDEN = Attention(causal=True).trace(ONES, ONES, ONES)["masked"].entries[0, 1]
 
 pytestmark = pytest.mark.smoke
 

@@ -13,8 +13,7 @@ from symattn import kind as kind_of
 from symattn.arrays.formats import Format
 from symattn.arrays.rounded import Rounded, RoundedSums
 from symattn.arrays.rounding import bounds, elementwise
-from symattn.attention import norms
-from symattn.attention.norms import layer_norm
+from symattn.attention.norms import layer_norm, rms_norm
 from symattn.attention.scores import dot_scores, scale_by_root, softcap
 from symattn.attention.softmax import softmax
 from tests.arrays import lawful
@@ -57,7 +56,7 @@ def _all_within(wanted: Any, got: Any) -> None:
 
 
 def _block(x: Any, y: Any, z: Any) -> Any:
-    s = softcap(norms.layer_norm(x, 1e-5) @ norms.rms_norm(y, 1e-5).mT, 2)
+    s = softcap(layer_norm(x, 1e-5) @ rms_norm(y, 1e-5).mT, 2)
     xp = s.__array_namespace__()
     return xp.tanh(xp.exp(s / 4) @ z) + x[..., :1]
 

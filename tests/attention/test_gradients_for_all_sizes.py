@@ -12,7 +12,6 @@ from symattn import Attention, Grade
 from symattn.attention import masks
 from symattn.attention.gradients import scores
 from symattn.attention.gradients.attention import backward, softcap_gradient, softmax_vjp
-from symattn.attention.layers.steps import sigmoid
 from symattn.attention.linear import (
     causal_linear_attention,
     causal_products,
@@ -42,6 +41,11 @@ ATTENTION, CAUSAL, BIASED = Attention(), Attention(causal=True, fully_masked="na
 
 def _attended(spec: Attention, q: Any, k: Any, v: Any, g: Any) -> tuple[Any, ...]:
     return tuple(backward(q, k, v, spec.trace(q, k, v)["weights"], g))
+
+
+def _sigmoid(x: Any) -> Any:
+    powers_of_x = x.__array_namespace__().exp(x)
+    return powers_of_x / (1 + powers_of_x)
 
 
 def _times_root(x: Any) -> Any:
@@ -78,7 +82,7 @@ PASSES: dict[str, tuple[Callable[..., Any], dict[str, str], Passes]] = {
         {"s": "n m", "sink": "n 1", "g": "n m"},
         lambda s, sink, g: scores.sink_gradients(sink_weights(s, sink), g),
     ),
-    "sigmoid": (partial(sigmoid_weights, bias=0), SCORES, lambda s, g: (scores.sigmoid_gradient(sigmoid(s), g),)),
+    "sigmoid": (partial(sigmoid_weights, bias=0), SCORES, lambda s, g: (scores.sigmoid_gradient(_sigmoid(s), g),)),
     "softcap": (partial(softcap, cap=2), SCORES, lambda s, g: (softcap_gradient(softcap(s, 2), 2, g),)),
     **{
         turn.__name__: (

@@ -31,7 +31,6 @@ from symattn.attention.layers.transformer import learned, sinusoids
 from symattn.attention.masks import for_heads
 from symattn.attention.positions import rotary
 from symattn.attention.positions.angles import add_angles, rotate_half, sinusoidal
-from symattn.attention.positions.relative import rows
 from symattn.attention.positions.rotary import pythagorean_tables, rotate
 from symattn.attention.positions.rotary_fields import correction_range
 from symattn.attention.scores import dot_scores
@@ -182,13 +181,6 @@ def test_sinusoids_in_balls() -> None:
 
 def test_learned_positions_on_letters() -> None:
     compare(learned, {"x": "n d", "table": "n+r d"}, {"n": 2, "d": 2, "r": 1})
-
-
-def test_rows_of_a_table() -> None:
-    table, index = np.random.default_rng(1).normal(size=(2, 5, 3)), np.array([[0, 4, 4], [2, 1, 0]])
-    found = rows(table, index)
-    assert found.shape == (2, 2, 3, 3)
-    assert all(np.array_equal(found[b, i, j], table[b, index[i, j]]) for b, i, j in np.ndindex(2, 2, 3))
 
 
 def test_sinusoidal_columns_alternate_and_angles_add() -> None:

@@ -16,12 +16,11 @@ from symattn.models.auditing.audit_report import AuditReport
 from symattn.models.comparing.comparison import Comparison
 from symattn.models.comparing.generated import Generation
 from symattn.verification.arithmetic.answer import Answer
-from symattn.verification.tolerances.tolerance import Tolerance
 
 PAGE = Path("docs/python.md").read_text(encoding="utf-8")
 (PROMISE,) = re.findall(r"^- (`text\(\)`.*) of documents, reports and bounds;$", PAGE, re.MULTILINE)
 PROMISED = re.findall(r"`(\w+)", PROMISE)
-PRINTED = (type(derive("shift")), Report, Comparison, Generation, AuditReport, Tolerance, Answer)
+PRINTED = (type(derive("shift")), Report, Comparison, Generation, AuditReport, type(bound(n=4, d_k=2)), Answer)
 REPORTS = (Report, Comparison, Generation, AuditReport)
 OF_REPORTS = ["verdict", "exit_code", "faults", "checks", "notes", "power", "grade", "arithmetic", "document"]
 

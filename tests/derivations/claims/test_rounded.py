@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from symattn import Grade, InputError
 from symattn.arrays.field.quotient import Quotient
 from symattn.derivations import claims
-from symattn.derivations.claims.measures import half_unit, number, rounded_example, rounds_to
+from symattn.derivations.claims.measures import half_unit
 from symattn.derivations.walks.printed import floor, keeping_sum, nearest, rounded
 
 
@@ -73,10 +73,10 @@ def test_not_possible(values: list[str]) -> None:
 
 def test_rows_stay_within_their_digits() -> None:
     texts = ["0.333", "0.334", "0.3325"]
-    row = list(map(number, texts))
-    found = rounded_example(texts, row)
-    assert all(rounds_to(x, text) for x, text in zip(found, texts, strict=True))
-    assert not rounds_to(row[0] + Quotient.of("1/1000"), "0.333")
+    row = [Fraction(x) for x in claims.weights(texts).record["values"]["row"]]
+    assert sum(row) == 1
+    units = [Fraction(1, 2 * 10 ** len(text.partition(".")[2])) for text in texts]
+    assert all(abs(x - Fraction(text)) <= unit for x, text, unit in zip(row, texts, units, strict=True))
 
 
 def test_softmax_against_published_digits() -> None:

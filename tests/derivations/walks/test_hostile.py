@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from symattn import Attention, InputError, walk
-from symattn.attention.codec.exact_arrays import INPUTS, called, input_name
+from symattn.attention.codec.exact_arrays import INPUTS, input_name
 
 QKV = {"q": [[1, 2]], "k": [[1, 0]], "v": [[1]]}
 
@@ -274,7 +274,7 @@ def test_flat_sheets_are_those_with_inputs(run, sheet, content: Any) -> None:
 def test_npz_with_the_names_of_papers(run, tmp_path) -> None:
     numbers = {name: np.array([[1.0, 2.0], [3.0, 4.0]]) for name in ("X", "Wq", "WK", "w_v")}
     np.savez(tmp_path / "papers.npz", **numbers)
-    np.savez(tmp_path / "own.npz", **{input_name(name): array for name, array in numbers.items()})
+    np.savez(tmp_path / "own.npz", **dict(zip(("x", "w_q", "w_k", "w_v"), numbers.values(), strict=True)))
     assert (
         json.loads(run("walk", str(tmp_path / "papers.npz"), "-f", "json").stdout)["steps"]
         == (json.loads(run("walk", str(tmp_path / "own.npz"), "-f", "json").stdout)["steps"])
@@ -283,7 +283,8 @@ def test_npz_with_the_names_of_papers(run, tmp_path) -> None:
 
 def test_no_two_arrays_are_one_when_written_otherwise() -> None:
     assert {input_name(name.upper().replace("_", "")) for name in INPUTS} == set(INPUTS)
-    assert called({"W-q": 1}, "here") == {"w_q": 1}
+    one = {"x": [[1]], "w_k": [[1]], "w_v": [[1]]}
+    assert walk({**one, "W-q": [[3]]}).blocks == walk({**one, "w_q": [[3]]}).blocks
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from symattn.document.drawing import svg
 from symattn.document.files import written_by_symattn
 from symattn.document.render import render
 from symattn.document.render.common import comment
-from symattn.document.render.html_style import MATHEMATICS, STYLE, WHOLE
+from symattn.document.render.html_style import STYLE
 from symattn.document.render.mathml import ROLES, mathml
 from symattn.document.tex import COLOURS
 from tests.derivations.test_excerpts import LONG
@@ -217,7 +217,7 @@ def test_colours_of_text_stand_out_from_both_papers() -> None:
 
 
 def test_fonts_are_small() -> None:
-    fonts = re.findall(r"base64,([^)]*)\)", WHOLE + MATHEMATICS)
+    fonts = re.findall(r"base64,([^)]*)\)", derive("shift").html())
     assert len(fonts) == 3
     assert sum(map(len, fonts)) <= 60_000
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from symattn import Buckets
-from symattn.attention.positions.relative import t5_bucket
 from symattn.models.auditing import promises
+from tests.attention.by_loops_positions import t5
 from tests.models.auditing.families import built, decoding, drawn, inputs, made
 
 torch = pytest.importorskip("torch")
@@ -81,7 +81,7 @@ def test_a_bias_that_cannot_be_computed_is_not_excluded(monkeypatch: pytest.Monk
 def test_buckets_enclose_those_of_the_definition() -> None:
     ahead = np.arange(-3000, 3000)[None]
     for place in (Buckets(), Buckets(bidirectional=False), Buckets(number=10, max_distance=2000)):
-        right = t5_bucket(ahead, place.number, place.max_distance, place.bidirectional)
+        right = np.array([[t5(place, int(a)) for a in ahead[0]]])
         large, small = (promises._bucket_rounded_distances(place, ahead, way) for way in (1, -1))
         assert ((right == large) | (right == small)).all()
         assert (large != small).sum() < 20

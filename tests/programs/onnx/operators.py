@@ -11,7 +11,6 @@ from typing import Any
 
 from symattn.attention.linear import delta_token, empty_state, gated_step, scan
 from symattn.attention.projections import merge_heads, split_heads
-from symattn.attention.scores import weighted_values
 from symattn.attention.softmax import exponentials, row_max, softmax
 from symattn.programs.graphs.onnx_reader import of_model
 from symattn.programs.graphs.running import run as run_graph
@@ -70,7 +69,7 @@ def flex_attention(call: Call) -> Arrays:
     s = steps["scaled"]
     a = softmax(graphs.run(modifiers["score_mod"], s) if "score_mod" in modifiers else s)
     a = graphs.run(modifiers["prob_mod"], a) if "prob_mod" in modifiers else a
-    return {"Y": weighted_values(a, steps["v_shared" if "v_shared" in steps else "v"])}
+    return {"Y": a @ steps["v_shared" if "v_shared" in steps else "v"]}
 
 
 def _without(node: Any, names: Mapping[str, Any]) -> Any:

@@ -12,7 +12,6 @@ from symattn import Verdict
 from symattn.models.auditing.audit_report import AuditReport
 from symattn.models.auditing.layers import part_judge
 from symattn.models.auditing.layers.part_definitions import of_erf
-from symattn.models.auditing.setting import numbers
 from symattn.models.configurations.promised_layers import LAYOUTS
 from tests.models.auditing.families import decoding, inputs
 from tests.models.auditing.families import layered as made
@@ -25,6 +24,10 @@ from symattn import audit  # noqa: E402
 
 DTYPES = ("float32", "bfloat16", "float16")
 pytestmark = pytest.mark.transformers
+
+
+def numbers(tensor: Any) -> Any:
+    return tensor.detach().double().numpy()
 
 
 def audited(model: Any, *changes: Callable[[], Any]) -> AuditReport:
