@@ -29,6 +29,7 @@ from symattn.verification.probing import probes
 
 CAUSAL = Attention(causal=True)
 Program = Callable[..., Any]
+Array = np.ndarray
 
 
 # -- the arrays of an attention become those of a definition --
@@ -328,3 +329,46 @@ def test_the_side_that_loses_digits_is_seen_beside_log_sums(scores_in: type, wei
         session = options.session(runner, spec)
         assert session.subject.outputs == ("output", "lse")
         assert side(session, "float16")[0] == step
+
+
+def _cached_with(visible: Callable[[Array, Array], Array], factor: float = 1.0) -> Callable[..., Array]:
+    """A cache whose token i, counted from its first one, sees the keys j that are ``visible``, with scaled scores."""
+
+    def cached(q: Array, k: Array, v: Array, k_cache: Array, v_cache: Array) -> Array:
+        keys, values = np.concatenate([k_cache, k], axis=-2), np.concatenate([v_cache, v], axis=-2)
+        scores = factor * (q @ np.swapaxes(keys, -1, -2)) / np.sqrt(q.shape[-1])
+        j = np.arange(keys.shape[-2])
+        i = np.arange(q.shape[-2])[:, None] + keys.shape[-2] - q.shape[-2]
+        scores = np.where(visible(i, j), scores, -np.inf)
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        return weights / weights.sum(axis=-1, keepdims=True) @ values
+
+    return cached
+
+
+def test_the_keys_that_a_cache_sees_are_read_off_its_weights() -> None:
+    assert verify(_cached_with(lambda i, j: j <= i), Cached(CAUSAL)).verdict is Verdict.NO_FAULT
+    (fault,) = verify(_cached_with(lambda i, j: (j <= i) & ((i - j) % 3 < 2)), Cached(CAUSAL)).faults
+    assert fault.step == "mask"
+    assert fault.cause.startswith("a query sees the keys where i − j ≥ 0 and (i − j) % 3 ≤ 1, and no others")
+
+
+def test_a_fitted_number_has_as_many_digits_as_large_scores_show() -> None:
+    (fault,) = verify(_cached_with(lambda i, j: j <= i, 1 / 1.37), Cached(CAUSAL)).faults
+    assert fault.step == "scale"
+    assert fault.cause == "scores are scaled by 0.729927/√d_k"
+
+
+@pytest.mark.parametrize("form", [0, 2])
+def test_every_number_of_keys_can_lie_in_a_cache(form: int) -> None:
+    definition = [*definitions_of(Cached(CAUSAL))][form]
+    assert definition.inner is not None
+    rng = np.random.default_rng(0)
+    for queries, keys in ((1, 2), (2, 5), (3, 4), (1, 9), (4, 10)):
+        arrays = {n: rng.normal(size=(queries if n == "q" else keys, 2)) for n in "qkv"}
+        inputs = definition.filled(
+            {**(definition.inner.arrange(arrays) or {}), **({"length": np.zeros(0)} if form == 0 else {})},
+            Precision.of("float64"),
+        )
+        again = definition.inner.arrays_of(inputs) or {}
+        assert all(np.array_equal(again[n], a) for n, a in arrays.items())

@@ -26,6 +26,7 @@ from symattn.verification.definitions import attending, output_run
 from symattn.verification.definitions.definition_mistakes import Later
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.inner_attention import (
+    Call,
     InnerAttention,
     WrongAttention,
     with_leading_axes,
@@ -213,14 +214,9 @@ def _make_cached_inner_attention(
     """Return the attention whose first keys are in the cache, and whose last ones are those of the new tokens."""
     axes = len(attending.axes(attention, layout, "h", "n", "d_k").split())
 
-    def arrange(inputs: Mapping[str, Array]) -> dict[str, Array] | None:
+    def split(inputs: Mapping[str, Array], new: int) -> dict[str, Array]:
         queries, keys = (int(inputs[n].shape[-2]) for n in "qk")
-        # the last queries alone, if all keys are theirs
-        new = queries if queries < keys else queries // 2
         past = keys - new
-        # Some keys must be in the cache, and some new.
-        if not 0 < new < keys:
-            return None
         arrays = {"q": inputs["q"][..., queries - new :, :]}
         for name in ("k", "v"):
             cache = inputs[name][..., :past, :]
@@ -235,8 +231,52 @@ def _make_cached_inner_attention(
             for n, a in arrays.items()
         }
 
+    def arrange(inputs: Mapping[str, Array]) -> dict[str, Array] | None:
+        queries, keys = (int(inputs[n].shape[-2]) for n in "qk")
+        # the last queries alone, if all keys are theirs
+        new = queries if queries < keys else queries // 2
+        # Some keys must be in the cache, and some new.
+        return split(inputs, new) if 0 < new < keys else None
+
+    def arrays_of(inputs: Mapping[str, Array]) -> dict[str, Array] | None:
+        # Keys are rotated in the cache, and new ones are not.
+        if attention.position is not None:
+            return None
+        rows = {n: attending.ordered(layout, a) for n, a in inputs.items() if n != "length"}
+        filled = int(inputs.get("length", rows["k_cache"].shape[-2]))
+        pairs = {n: (rows[f"{n}_cache"][..., :filled, :], rows[n]) for n in ("k", "v")}
+        return {"q": rows["q"], **{n: np.concatenate(pair, axis=-2) for n, pair in pairs.items()}}
+
+    def attended(call: Call, inputs: Mapping[str, Array]) -> Array | None:
+        queries, keys = (int(inputs[n].shape[-2]) for n in "qk")
+        if queries > keys or attention.position is not None:
+            return None
+        if queries < keys:
+            outputs = call(split(inputs, queries))
+            if outputs is None:
+                return None
+            return attending.reshape_as_attended(layout, outputs[0], inputs)
+        # The first of as many queries has no cache; it sees one key alone, and so has its value.
+        values = (
+            np.repeat(inputs["v"], attention.group, axis=-3) if attention.group > 1 else inputs["v"]
+        )
+        first = np.asarray(values[..., :1, :])
+        if queries == 1:
+            return first
+        later = {**inputs, "q": inputs["q"][..., 1:, :]}
+        rest = attended(call, later)
+        return None if rest is None else np.concatenate([first, rest], axis=-2)
+
+    # New tokens follow those of the cache, however many there are.
+    spec = replace(attention, alignment="bottom-right")
     return InnerAttention(
-        attention, ("q", "k", "v"), arrange, partial(_largest_score, attention, layout)
+        spec,
+        ("q", "k", "v"),
+        arrange,
+        partial(_largest_score, attention, layout),
+        arrays_of=arrays_of,
+        attended=attended,
+        returned=True,
     )
 
 
@@ -255,9 +295,9 @@ def _largest_score(attention: Attention, layout: Layout, inputs: Mapping[str, Ar
 
 
 def _empty_slots(past: int, new: int) -> int:
-    """Return how many empty slots let the number of filled ones be as near to ``past`` as it can be."""
+    """Return how many empty slots leave ``past`` filled ones: those of the new tokens, and up to two more."""
     # The number of filled slots follows from the sizes, by a rule of steps.
-    return min(range(new, new + 3), key=lambda empty: abs(_filled_slots(past + empty, new) - past))
+    return next(n for n in range(new, new + 3) if _filled_slots(past + n, new) == past)
 
 
 def _choose_cache_length(layout: Layout, inputs: Inputs) -> Array:
@@ -269,8 +309,8 @@ def _choose_cache_length(layout: Layout, inputs: Inputs) -> Array:
 
 
 def _filled_slots(slots: int, new: int) -> int:
-    # Up to two more slots stay empty than the new tokens need.
-    return max(0, slots - new - (slots + new) % 3)
+    # Up to two more slots stay empty than the new tokens need; every number of filled slots occurs.
+    return max(0, slots - new - (-slots) % 3)
 
 
 def _clear_unfilled_cache_slots(layout: Layout, inputs: dict[str, Array]) -> dict[str, Array]:

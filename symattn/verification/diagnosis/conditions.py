@@ -254,7 +254,7 @@ def fitted(
 def _written_plainly(
     family: MistakeFamily, numbers: Sequence[tuple[float, str]], explains: Callable[[Mistake], bool]
 ) -> Iterator[Mistake]:
-    for x, words in numbers:
+    for place, (x, words) in enumerate(numbers):
         result = family.mistake(x, words)
         if explains(result):
             # Numbers beyond that explain as well: the words then say a range.
@@ -263,7 +263,9 @@ def _written_plainly(
             ]
             words = _describe_number_range(*sorted(ends)) if ends != [x, x] else words
             yield family.mistake(x, words)
-            return
+            # Cases with large scores may show that it has more digits.
+            numbers = numbers[place + 1 :]
+            break
     yield from (family.mistake(x, words) for x, words in numbers)
 
 
