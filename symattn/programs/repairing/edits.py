@@ -495,7 +495,9 @@ def expression_rules() -> tuple[EditRule, ...]:
 
     modules = (expressions, orders, lengths, argument_rules, index_rules, grafts)
     of_arrays = [rule for module in modules for rule in module.RULES]
-    return (*kernel_rules.LIKELY_RULES, *of_arrays, *kernel_rules.RULES)
+    # The first of several rules that make an edit counts.
+    likely = (*kernel_rules.LIKELY_RULES, *grafts.LIKELY_RULES)
+    return (*likely, *of_arrays, *kernel_rules.RULES)
 
 
 def block_rules() -> tuple[BlockRule, ...]:
@@ -508,9 +510,18 @@ def block_rules() -> tuple[BlockRule, ...]:
         index_rules,
         kernel_rules,
         statement_moves,
+        twins,
     )
 
-    modules = (block_rules, bracket_rules, index_rules, exchanges, statement_moves, kernel_rules)
+    modules = (
+        block_rules,
+        bracket_rules,
+        index_rules,
+        exchanges,
+        statement_moves,
+        twins,
+        kernel_rules,
+    )
     return tuple(rule for module in modules for rule in module.BLOCK_RULES)
 
 
@@ -616,6 +627,7 @@ class _EditsOfFunction:
             self._change_everywhere()
         if PARALLEL_TIER in tiers:
             self._change_in_parallel()
+        self._change_slices_in_parallel(tiers)
         self._move_operations(tiers)
         return self._result
 
@@ -657,6 +669,28 @@ class _EditsOfFunction:
                 self._result.append(
                     Edit(moves.NAME, moves.TIER, self._function.place, replacements, old, new)
                 )
+
+    def _change_slices_in_parallel(self, tiers: Sequence[int]) -> None:
+        """Add each change of one slice, or one index, of several arrays at once."""
+        from symattn.programs.repairing import parallel_slices
+
+        if parallel_slices.TIER not in tiers:
+            return
+        source = self._function.source
+        for group in parallel_slices.slices_in_parallel(source.tree, self._places):
+            replacements = []
+            # Of one array at several places the text is shown once.
+            olds: dict[str, str] = {}
+            for place, around, text in group:
+                old = source.text(place.node)
+                replacements.append(narrowed(source.span(place.node, text), old))
+                before = source.text(around)
+                olds[before] = before.replace(old, text)
+            change = parallel_slices.NAME, parallel_slices.TIER, self._function.place
+            texts = shorten("; ".join(olds)), shorten("; ".join(olds.values()))
+            words = set(re.findall(r"[A-Za-z_]\w*", group[0][-1]))
+            edit = Edit(*change, tuple(replacements), *texts)
+            self._result.append(replace(edit, reads_idle_name=bool(words & self._function.idle)))
 
     def _make_expression_replacement(
         self, place: Place, new: str | ast.expr

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from symattn.programs.repairing.edits import LOOKED_AT, EditRule, Place
+from symattn.programs.repairing.edits import LOOKED_AT, EditRule, Place, forms_of
 from symattn.programs.repairing.observing import Kind
 from symattn.programs.repairing.running_sums import write_last_item, write_rest_of_sum
 from symattn.programs.repairing.same_elsewhere import comes_out_as_factor
@@ -22,6 +22,28 @@ _PRODUCTS = (ast.Mult, ast.Div)
 _SUMS = (ast.Add, ast.Sub)
 #: Functions of an item that are factors.
 _FUNCTIONS = ("exp", "sqrt")
+
+
+def balance_sum(p: Place) -> Changes:
+    """A factor for a term beside a product, ``a * x + y`` → ``a * x + b * y``, where ``b`` is a factor elsewhere."""
+    if not _is_number_beside_product(p):
+        return
+    roles = p.function.names_beside.items()
+    factors = {name for (operator, *_), names in roles if operator == "Mult" for name in names}
+    for name, kind in p.names("float", "floats").items():
+        if name in factors:
+            yield from (f"{p.text} * {form}" for form in forms_of(name, kind, p.kind))
+
+
+def _is_number_beside_product(p: Place) -> bool:
+    """Return whether a place is a term of a sum, no product itself, whose other term is one."""
+    if not isinstance(p.parent, ast.BinOp) or not isinstance(p.parent.op, _SUMS):
+        return False
+    other = p.parent.left if p.field == "right" else p.parent.right
+    products = [isinstance(x, ast.BinOp) and isinstance(x.op, _PRODUCTS) for x in (p.node, other)]
+    # A product of matrices is one of its neighbour's kind.
+    is_matrix = isinstance(other, ast.BinOp) and isinstance(other.op, ast.MatMult)
+    return _is_array_to_change(p) and not products[0] and (products[1] or is_matrix)
 
 
 def insert_factor_of_elsewhere(p: Place) -> Changes:
@@ -193,6 +215,9 @@ def _operands_elsewhere(
 
 #: For rules that look at the kind of an expression, not at its form.
 ANY = ast.expr
+LIKELY_RULES: tuple[EditRule, ...] = (
+    EditRule("factor", 2, ANY, balance_sum, likely=True, added=LOOKED_AT, where="arrays"),
+)
 RULES: tuple[EditRule, ...] = (
     EditRule(
         "factor",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from symattn.programs.loading import load
-from symattn.programs.repairing import moves
+from symattn.programs.repairing import moves, parallel_slices
 from symattn.programs.repairing.edits import (
     EVERYWHERE,
     EVERYWHERE_TIER,
@@ -204,6 +204,22 @@ BODIES = [
     ("range moved", 2, "for i in range(2):\n        x = x + sum(range(max(0, i - 1), i + 2))\n    return x",
      "return x + sum(range(1, 4)) + sum(range(2, 5))"),
     ("range moved", 2, "for i in range(2):\n        x = x + y[i : i + 1]\n    return x", "return x + y[1:2] + y[2:3]"),
+    ("factor", 2, "z = x[:, 0]\n    return x * z[:, None] + y", "return (x + y) * x[:, :1]"),
+    ("slices in parallel", 2, "return x[:, :n] @ y[:, :n].T", "return x[:, one:n] @ y[:, one:n].T"),
+    ("slices in parallel", 2, "return x[:, one:n] @ y[:, one:n].T", "return x[:, one:] @ y[:, one:].T"),
+    ("slices in parallel", 2, "return x[:, :4] @ y[:, :4].T", "return x[:, 4 - n : 4] @ y[:, 4 - n : 4].T"),
+    ("slices in parallel", 2, "a, b = 5, 3\n    return x[:, a % 4] * (y[:, a % 4] + x[:, 3])",
+     "return x[:, 3] * (y[:, 3] + x[:, 3])"),
+    ("slices in parallel", 2, "a = 3\n    return x[:, one:n] * y[:, one:n] * np.arange(one, n)",
+     "return x[:, 1:3] * y[:, 1:3] * np.arange(1, 3)"),
+    ("as its twin", 2, "u = x - x.max(1, keepdims=True)\n    w = y - y.min(0)\n    return u * w",
+     "return (x - x.max(1, keepdims=True)) * (y - y.max(1, keepdims=True))"),
+    ("as its twin", 2,
+     "x_a, y_a = 2 * x, 3 * y\n    x_b = np.tanh(x_a * n)\n    y_b = np.tanh(x_a + one)\n    return x_b - y_b",
+     "return np.tanh(x * 4) - np.tanh(y * 6)"),
+    ("line of its twin", 2, "x = np.tanh(x * n)\n    return x - y", "return np.tanh(x * n) - np.tanh(y * n)"),
+    ("line of its twin", 2, "x[1:] += x[:-1].copy()\n    return x - y",
+     "x[1:] += x[:-1].copy()\n    y[1:] += y[:-1].copy()\n    return x - y"),
 ]  # fmt: skip
 
 
@@ -261,6 +277,7 @@ def test_every_rule_has_a_mistake_that_it_repairs() -> None:
     of_arrays = [r for r in expression_rules() if r.where != "kernels"]
     of_statements = [r for r in block_rules() if r.where != "kernels"]
     apart = {(EVERYWHERE, EVERYWHERE_TIER), (moves.NAME, moves.TIER), (f"{PARALLEL}: repeated", PARALLEL_TIER)}
+    apart |= {(parallel_slices.NAME, parallel_slices.TIER)}
     assert {*apart, *((r.name, r.tier) for r in (*of_arrays, *of_statements))} == named
 
 
