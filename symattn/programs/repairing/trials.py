@@ -10,9 +10,9 @@ import ast
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,12 @@ from symattn.programs.repairing.edited_kernels import within_memory
 from symattn.programs.repairing.edits import Edit, edited_lines, enumerate_edits, origin_of_lines
 from symattn.programs.repairing.effective_edits import effective_edits
 from symattn.programs.repairing.likelihood import by_likelihood
-from symattn.programs.repairing.observing import Observed, observe
+from symattn.programs.repairing.loop_bounds import (
+    calls_that_differ,
+    functions_called_in,
+    loops_with_other_bounds,
+)
+from symattn.programs.repairing.observing import Observed, kind_of, observe
 from symattn.programs.repairing.repeated_passes import count_repeated_loops
 from symattn.programs.repairing.source import Sources
 from symattn.programs.repairing.stores import (
@@ -124,7 +129,7 @@ class Trials:
     def __init__(self, target: Target, samples: Samples) -> None:
         self._target, self._samples = target, samples
         self.sources = Sources(target.written)
-        self._lines: Counter[int] | None = None
+        self._traced: _TracedCalls | None = None  # calls without edits
         self._observed: Observed | None = None
         # what kernels have to store on the first sample
         self._expected: ExpectedStores | None = None
@@ -183,7 +188,7 @@ class Trials:
         """Ask further samples as well: calls that edits fail which pass all others."""
         self._samples = self._samples.with_more(samples)
         # What was counted in the samples before is void.
-        self._orders, self._lines = {}, None
+        self._orders, self._traced = {}, None
         # Larger calls need more passes than those before.
         self.sources.most_passes = MAX_PASSES_OF_LAST_CALLS
         passes = self._count_passes(self._target.version(self.sources.rebuild()), samples)
@@ -449,10 +454,14 @@ class Trials:
 
     # -- the path of execution -----------------------------------------------------------------------------------------
     def _is_execution_path_changed(self, edits: Sequence[Edit], version: Target) -> bool:
-        """Return whether an untouched line runs another number of times than before, or a loop repeats itself."""
-        if self._lines is None:
-            self._lines = self._count_lines(self._target.version(self.sources.rebuild()))
-        now = self._count_lines(version)
+        """Return whether the code takes another path than before.
+
+        An untouched line runs another number of times, but for passes of loops whose bounds alone are changed; a loop
+        repeats itself; or an array that had entries has none.
+        """
+        if self._traced is None:
+            self._traced = self._trace_calls(self._target.version(self.sources.rebuild()))
+        before, now = self._traced, self._trace_calls(version)
         edited_source = self.sources.functions[self.sources.at(edits[0].place)]
         joined = edits[0]
         if len(edits) > 1:
@@ -460,48 +469,92 @@ class Trials:
             joined = Edit("", 4, joined.place, replacements, "", "")
         origin = origin_of_lines(joined, edited_source.lines, edited_source.first)
         lines_after = edited_lines(edited_source, joined)
-        repeated_loops = count_repeated_loops(edited_source.parse(lines_after))
-        if repeated_loops > count_repeated_loops(edited_source.tree):
+        edited_tree = edited_source.parse(lines_after)
+        if count_repeated_loops(edited_tree) > count_repeated_loops(edited_source.tree):
             return True
+        if now.empty_names - before.empty_names:
+            return True
+        # Each line that ran still runs, and has its number.
+        keeps_lines = len(lines_after) == len(edited_source.lines)
+        if keeps_lines and before.lines.keys() <= now.lines.keys():
+            loops = loops_with_other_bounds(edited_source.tree, edited_tree)
+            if loops and self._changed_lines(before, now) <= self._lines_within_passes(loops):
+                return False
+        # What the edit itself calls may run more or less often.
+        called = calls_that_differ(edited_source.tree, edited_tree)
+        own_lines = self._lines_of_functions(called - {edited_source.function.__name__})
         last, shift = (
             edited_source.first + len(edited_source.lines),
             len(lines_after) - len(edited_source.lines),
         )
-        for line, count in self._lines.items():
+        for line, count in before.lines.items():
             inside = edited_source.first <= line < last
             # A line of the edit itself may run more or less often.
-            if inside and line not in origin:
+            if line in own_lines or (inside and line not in origin):
                 continue
             # other functions of the file keep their numbers: only one is compiled anew
-            if now[origin[line] if inside else line] != count:
+            if now.lines[origin[line] if inside else line] != count:
                 return True
-        known = {origin.get(line, 0) for line in self._lines} | set(self._lines)
+        known = {origin.get(line, 0) for line in before.lines} | set(before.lines)
         touched = _lines_of_edit(joined)
         # A new line outside of the edit means another branch.
         new = [
             n
-            for n in now
+            for n in now.lines
             if n not in known and n not in touched and edited_source.first <= n < last + shift
         ]
         return bool(new)
 
-    def _count_lines(self, version: Target) -> Counter[int]:
-        """Return how often each line of the user's file runs in two cases."""
-        lines: Counter[int] = Counter()
+    def _changed_lines(self, before: _TracedCalls, now: _TracedCalls) -> set[int]:
+        """Return the lines that run another number of times than before."""
+        return {n for n in now.lines if now.lines[n] != before.lines[n]}
+
+    def _lines_within_passes(self, loops: Sequence[ast.stmt]) -> set[int]:
+        """Return the lines of loops, and of the functions of the file that they call, directly or not."""
+        lines = {n for loop in loops for n in range(loop.lineno, (loop.end_lineno or 0) + 1)}
+        return lines | self._lines_of_functions(
+            {f for loop in loops for f in functions_called_in(loop)}
+        )
+
+    def _lines_of_functions(self, names: Collection[str]) -> set[int]:
+        """Return the lines of functions of the file, and of those that they call."""
+        result: set[int] = set()
+        functions = {f.function.__name__: f for f in self.sources.functions.values()}
+        waiting = [*names]
+        while waiting:
+            called = functions.pop(waiting.pop(), None)
+            if called is not None:
+                result |= set(range(called.first, called.first + len(called.lines)))
+                waiting += functions_called_in(called.tree)
+        return result
+
+    def _trace_calls(self, version: Target) -> _TracedCalls:
+        """Return how often each line of the user's file runs in two cases, and the names of arrays without entries."""
+        result = _TracedCalls()
         file = self.sources.file
 
         def trace(frame: Any, event: str, _: Any) -> Any:
             if frame.f_code.co_filename != file:
                 return None
             if event == "line":
-                lines[frame.f_lineno] += 1
+                result.lines[frame.f_lineno] += 1
+            empty = [name for name, x in frame.f_locals.items() if 0 in kind_of(x).shape]
+            result.empty_names.update((frame.f_code.co_name, name) for name in empty)
             return trace
 
         # The first case, and the largest of the various ones.
         for sample in (self._samples.first[0], self._samples.various[-1]):
             with _install_trace_function(trace):
                 self._call_version_on_sample(version, sample)
-        return lines
+        return result
+
+
+@dataclass
+class _TracedCalls:
+    """How often each line of the user's file runs, and the names of its functions that hold arrays without entries."""
+
+    lines: Counter[int] = field(default_factory=Counter)
+    empty_names: set[tuple[str, str]] = field(default_factory=set)
 
 
 def _lines_of_edit(edit: Edit) -> set[int]:

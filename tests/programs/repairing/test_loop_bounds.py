@@ -1,0 +1,113 @@
+"""Bounds of loops: an edit of one is told from an edit that avoids the mistake."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from symattn import Attention, Domain
+from symattn.programs.repairing.loop_bounds import loops_with_other_bounds
+from symattn.programs.verifying import Options, verified
+from tests.programs.repairing.programs import loaded
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "count"),
+    [
+        ("for i in range(n): f(i)", "for i in range(n + 1): f(i)", 1),
+        ("for i in range(n): f(i)", "for i in range(1, n): f(i)", 1),
+        ("for i in reversed(range(n)): f(i)", "for i in reversed(range(m)): f(i)", 1),
+        ("for i, j in enumerate(range(n)): f(i)", "for i, j in enumerate(range(m)): f(i)", 1),
+        ("for i in np.arange(n): f(i)", "for i in np.arange(stop=m): f(i)", 1),
+        ("for i in range(n):\n for j in range(i): f(j)", "for i in range(n):\n for j in range(i + 1): f(j)", 1),
+        ("while i < n: i += 1", "while i <= n: i += 1", 1),
+        ("for i in x:\n if i > n: break\n f(i)", "for i in x:\n if i >= n: break\n f(i)", 1),
+        ("m = n // 4\nfor i in range(m): f(i)", "m = n // 2\nfor i in range(m): f(i)", 1),
+        ("a = n\nm = a // 4\nfor i in range(m): f(i)", "a = n + 3\nm = a // 4\nfor i in range(m): f(i)", 1),
+        # A step, what a pass does, and names that are read elsewhere are no bounds.
+        ("for i in range(0, n, 8): f(i)", "for i in range(0, n, 1): f(i)", 0),
+        ("for i in range(n): f(i)", "for i in range(n): f(i + 1)", 0),
+        ("for i in range(n): f(i)", "for i in reversed(range(n)): f(i)", 0),
+        ("while i < n: i += 1", "while i < n: i += 2", 0),
+        ("m = n // 4\nfor i in range(m): f(m)", "m = n // 2\nfor i in range(m): f(m)", 0),
+        ("for i in x:\n if i > n: f(i)", "for i in x:\n if i >= n: f(i)", 0),
+        ("for m in x: f(m)\nfor i in range(m): f(i)", "for m in y: f(m)\nfor i in range(m): f(i)", 0),
+        ("x = np.arange(n)", "x = np.arange(m)", 0),
+        ("for i in range(n): f(i)", "for i in range(n): f(i)", 0),
+    ],
+)
+def test_loops_whose_bounds_alone_change(before: str, after: str, count: int) -> None:
+    assert len(loops_with_other_bounds(ast.parse(before), ast.parse(after))) == count
+
+
+SQUARE = Domain(square=True)
+#: A causal loop over tiles of keys, without the tile on the diagonal from the second one on.
+SKIPPED = """
+def attention(q, k, v):
+    out = np.zeros((len(q), v.shape[1]), q.dtype)
+    for i in range(-(-len(q) // 2)):
+        rows = np.arange(2 * i, min(2 * i + 2, len(q)))
+        top, total = np.full(len(rows), np.finfo(q.dtype).min), np.zeros(len(rows), q.dtype)
+        acc = np.zeros((len(rows), v.shape[1]), q.dtype)
+        for j in range(max(i, 1)):
+            columns = np.arange(2 * j, min(2 * j + 2, len(k)))
+            s = q[rows] @ k[columns].T / np.sqrt(q.shape[1], dtype=q.dtype)
+            s = np.where(columns <= rows[:, None], s, -np.inf)
+            new = np.maximum(top, s.max(1))
+            a, p = np.exp(top - new), np.exp(s - new[:, None])
+            total, acc, top = total * a + p.sum(1), acc * a[:, None] + p @ v[columns], new
+        out[rows] = acc / total[:, None]
+    return out
+"""
+#: The sum of a block of keys is not rescaled, and a block of one half more is empty if the half is the whole.
+HALVES = """
+def attention(q, k, v):
+    half = max(len(k) // 2, 1)
+    tops, totals, sums = [], [], []
+    for begin, end in ((0, half), (half, len(k))):
+        s = q @ k[begin:end].T / np.sqrt(q.shape[1], dtype=q.dtype)
+        top = np.max(s, axis=1, keepdims=True, initial=np.finfo(q.dtype).min / 2)
+        p = np.exp(s - top)
+        tops.append(top)
+        totals.append(p.sum(1, keepdims=True))
+        sums.append(p @ v[begin:end])
+    top = np.maximum(*tops)
+    a, b = np.exp(tops[0] - top), np.exp(tops[1] - top)
+    return (a * sums[0] + b * sums[1]) / (a * totals[0] + totals[1])
+"""
+
+
+@pytest.mark.deep
+def test_a_bound_that_is_the_mistake_keeps_the_path(tmp_path: Path) -> None:
+    function = loaded(tmp_path, SKIPPED)
+    first = verified(function, Attention(causal=True), Options(repair=True, domain=SQUARE)).repairs[0]
+    assert (first.line, first.path) == (10, "same")
+
+
+@pytest.mark.deep
+def test_an_edit_that_leaves_a_part_without_entries_comes_last(tmp_path: Path) -> None:
+    report = verified(loaded(tmp_path, HALVES), Attention(), Options(repair=True))
+    assert (report.repairs[0].path, report.repairs[0].line) == ("same", 16)
+    assert {r.path for r in report.repairs if r.line == 5} <= {"other"}
+
+
+#: Keys are not normalised, as queries are.
+HELPER = """
+def norm(x):
+    root = np.sqrt((x * x).mean(-1, keepdims=True))
+    return x / root
+
+
+def attention(q, k, v):
+    q = norm(q)
+    s = q @ k.T / np.sqrt(q.shape[1], dtype=q.dtype)
+    s = np.exp(s - s.max(1, keepdims=True))
+    return s / s.sum(1, keepdims=True) @ v
+"""
+
+
+@pytest.mark.deep
+def test_a_line_that_calls_a_helper_once_more_keeps_the_path(tmp_path: Path) -> None:
+    report = verified(loaded(tmp_path, HELPER), Attention(qk_norm="rms"), Options(repair=True))
+    first = report.repairs[0]
+    assert (first.path, first.rule, first.new) == ("same", "line of its twin", "k = norm(k)")
