@@ -149,7 +149,7 @@ def _is_screened(x: Any, numbers: range) -> bool:
     if not is_complete(x, Screened):
         return False
     is_known = type(x.number) is int and x.number in numbers
-    flags = x.passes, x.strays, x.widens
+    flags = x.passes, x.strays, x.widens, x.agrees
     return is_known and all(type(flag) is bool for flag in flags) and _is_number(x.gained)
 
 

@@ -237,10 +237,11 @@ def _taken(several: Sequence[Several], waiting: dict[Several, None]) -> list[Sev
 
 
 class _ScreenedEdit(NamedTuple):
-    """Edits that pass all samples, with what orders them: the rank of their path, size, likelihood, number."""
+    """Edits that pass all samples, with what orders them: rank of their path, size, evidence, likelihood, number."""
 
     rank: int
     size: float
+    is_alone: bool  # no other part of the code says what they make of one
     is_unlikely: bool
     rarity: int
     number: int
@@ -420,17 +421,16 @@ class _EditSearch:
                 path = _path_of_screened(screened) or self._path_of_unchanged_lines(edits)
                 number = start + screened.number
                 rarity = sum(map(rarity_of, edits))
-                candidates.append(
-                    _ScreenedEdit(_PATHS.index(path), size, not likely, rarity, number, edits)
-                )
+                evidence = not screened.agrees, not likely, rarity
+                candidates.append(_ScreenedEdit(_PATHS.index(path), size, *evidence, number, edits))
         return candidates
 
     def _examine_candidates(
         self, candidates: Sequence[_ScreenedEdit], counts: Counter[str]
     ) -> bool:
         """Put the last questions to candidates, the best first, and add to ``counts`` how many got them."""
-        # Edits on the same path first, then the smallest, then likely rules.
-        for rank, *_, edits in sorted(candidates, key=lambda c: c[:5]):
+        # Edits on the same path first, then the smallest, then those that agree with other code, then likely rules.
+        for rank, *_, edits in sorted(candidates, key=lambda c: c[:-1]):
             # Beside an accepted edit, one that may only avoid the mistake adds nothing.
             if rank and self._accepted:
                 break

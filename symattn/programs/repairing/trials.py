@@ -24,6 +24,7 @@ from symattn.bounds.case_result import holds, shares
 from symattn.programs import layouts
 from symattn.programs.calls import captured
 from symattn.programs.names import Function
+from symattn.programs.repairing.agreement import agrees_with_other_code
 from symattn.programs.repairing.edited_kernels import within_memory
 from symattn.programs.repairing.edits import Edit, edited_lines, enumerate_edits, origin_of_lines
 from symattn.programs.repairing.effective_edits import effective_edits
@@ -112,8 +113,9 @@ class Screened:
     """An edit, or several at once, by their number in a screened list: what they repair.
 
     Those that pass all samples say whether they stray from the path of execution, and whether the output of the first
-    sample has another format than without them, though that one is due. Of others ``gained`` is the share of
-    the entries of the first sample that they make right beyond those that are; 1 if they pass it whole.
+    sample has another format than without them, though that one is due; a single edit also whether a part of the code
+    then ``agrees`` with another one. Of others ``gained`` is the share of the entries of the first sample that they
+    make right beyond those that are; 1 if they pass it whole.
     """
 
     number: int
@@ -121,6 +123,7 @@ class Screened:
     strays: bool = False
     gained: float = 1.0
     widens: bool = False
+    agrees: bool = False
 
 
 class Trials:
@@ -307,7 +310,8 @@ class Trials:
                 gained = share - self._right_at_first
                 if passes:
                     strays = self._is_execution_path_changed(edits, version)
-                    result.append(Screened(number, True, strays, widens=self._is_widened(version)))
+                    widens, agrees = self._is_widened(version), self._agrees(edits)
+                    result.append(Screened(number, True, strays, widens=widens, agrees=agrees))
                 elif len(edits) == 1 and (share == 1 or gained > LEAST_GAIN):
                     result.append(Screened(number, False, gained=1.0 if share == 1 else gained))
         return result
@@ -451,6 +455,15 @@ class Trials:
             self._formats = {before.dtype} if is_due else set()
         after = self._call_version_on_sample(version, self._samples.first[0])
         return bool(self._formats) and after.dtype not in self._formats
+
+    def _agrees(self, edits: Sequence[Edit]) -> bool:
+        """Return whether a part of the code agrees with another one after a single edit."""
+        source = self.sources.functions[self.sources.at(edits[0].place)]
+        within = len(source.within(edits[0].replacements)) == len(edits[0].replacements)
+        # Numbers of the module stand outside of all functions.
+        if len(edits) > 1 or not within:
+            return False
+        return agrees_with_other_code(source.tree, source.parse(edited_lines(source, edits[0])))
 
     # -- the path of execution -----------------------------------------------------------------------------------------
     def _is_execution_path_changed(self, edits: Sequence[Edit], version: Target) -> bool:
