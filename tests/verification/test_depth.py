@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from symattn import Attention, DepthAttention, Domain, Verdict, kind, verify
+from symattn.programs.specifications import definitions_of
 from symattn.programs.verifying import Options, verified
-from symattn.verification.definitions.depth_attention import subject
 from tests.refusals import refuses
 
 Array = np.ndarray
@@ -45,7 +45,7 @@ def test_every_way_is_that_of_loops(spec: DepthAttention) -> None:
     loops = by_loops(w, outputs, gain, float(spec.eps))
     given = {"w": w, "outputs": outputs if spec.layers == "first" else np.moveaxis(outputs, 0, 2)}
     given |= {} if gain is None else {"gain": gain}
-    for way in (spec, *subject(spec).ways):
+    for way in (spec, *next(definitions_of(spec)).ways):
         assert np.allclose(way(**given), loops, rtol=1e-12)
 
 

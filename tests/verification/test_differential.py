@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from symattn import Attention, Differential, Rotary, Verdict, kind, verify
-from symattn.verification.definitions.differential import subject
+from symattn.programs.specifications import definitions_of
 from tests.refusals import refuses
 
 Array = np.ndarray
@@ -75,7 +75,7 @@ def test_every_way_is_that_of_loops(spec: Differential) -> None:
     loops = np.array([[row(spec, given, head, i) for i in range(3)] for head in heads])
     loops = loops if spec.attention.heads > 1 else loops[0]
     assert np.allclose(spec(**given), loops, rtol=1e-12)
-    for way in subject(spec).ways:
+    for way in next(definitions_of(spec)).ways:
         assert np.allclose(way(**given), loops, rtol=1e-12)
 
 
@@ -194,7 +194,7 @@ WRONG: dict[str, tuple[Differential, Callable[..., Array]]] = {
 
 def test_each_mistake_is_what_its_program_computes() -> None:
     for spec in (HEADS, NORMED):
-        given, definition = drawn(spec), subject(spec)
+        given, definition = drawn(spec), next(definitions_of(spec))
         right, mistakes = spec(**given), {m.cause: m.run(**given) for m in definition.mistakes}
         for cause, (of, program) in WRONG.items():
             if of is spec:
@@ -221,7 +221,7 @@ def test_the_halves_are_rotated_and_not_the_whole_heads() -> None:
 
     right = unmasked(*(tuple(map(rotated, halves(x))) for x in (q, k)))  # type: ignore[arg-type]
     wrong = unmasked(halves(rotated(q)), halves(rotated(k)))
-    mistakes = {m.cause: m.run(q=q, k=k, v=v) for m in subject(spec).mistakes}
+    mistakes = {m.cause: m.run(q=q, k=k, v=v) for m in next(definitions_of(spec)).mistakes}
     assert np.allclose(spec(q, k, v), right, rtol=1e-12)
     assert np.allclose(mistakes["whole heads are rotated, not each of their halves"], wrong, rtol=1e-12)
     assert not np.allclose(right, wrong, rtol=1e-3)

@@ -16,9 +16,9 @@ from symattn.bounds.recurrent.recurrence import Recurrence, norm_of_erasure
 from symattn.bounds.recurrent.recurrent_arithmetic import RecurrentArithmetic
 from symattn.bounds.recurrent.recurrent_limits import exact_values, limits
 from symattn.bounds.recurrent.replays import replay
+from symattn.programs.specifications import definitions_of
 from symattn.programs.verifying import Options, verified
 from symattn.testing import AttentionFault, assert_close_to_exact
-from symattn.verification.definitions.linear import subject
 from symattn.verification.definitions.linear_chunk_mistakes import Chunks, compute_by_wrong_chunks
 from symattn.verification.definitions.linear_ways import apply_normalised_form
 from symattn.verification.definitions.recurrent_law import recurrences
@@ -61,7 +61,7 @@ def test_all_forms_are_a_loop_in_any_layout(model: str) -> None:
     spec = spec_of(model, state="kv")
     call = passed(model, given)
     turned = {name: np.moveaxis(a, 1, 2) for name, a in call.items()}
-    rows, last = subject(spec, "bnhd").ways[0](**turned, initial_state=state)
+    rows, last = next(definitions_of(spec, "bnhd")).ways[0](**turned, initial_state=state)
     outputs = [spec(**call, initial_state=state), (np.moveaxis(rows, 2, 1), last)]
     # Chunks of four tokens, as mistakes of chunks have them, and of all tokens.
     chunks = partial(compute_by_wrong_chunks, Chunks(), 4)
@@ -307,7 +307,7 @@ def test_bounds_of_forms_count_the_norm_of_p() -> None:
     spec = replace(LinearAttention.named("comba"), gate=None, erases="after", scale=False, eps=eps)
     k, p, v, beta = np.full((2, 4), 0.5), np.full((2, 4), short), np.array([[1.0], [0]]), np.ones(2)
     inputs = {name: a.astype(np.float16) for name, a in {"q": k, "k": k, "v": v, "beta": beta, "p": p}.items()}
-    forms = subject(spec).other_forms
+    forms = next(definitions_of(spec)).other_forms
     assert forms is not None
     bound = forms.bound(inputs, Precision.of("float16"))
     assert bound is not None
@@ -356,7 +356,7 @@ def test_a_p_of_zeros_without_eps_is_refused() -> None:
 def test_mistakes_of_chunks_of_pairs_are_mistakes() -> None:
     """The second step of a token has no gate, so that its row must have the token's."""
     given = wide(draw("rwkv7", 34, 3, "float32", decay=0.5))
-    of = subject(spec_of("rwkv7"))
+    of = next(definitions_of(spec_of("rwkv7")))
     right, wrong = of.ways[0](**given), {m.cause: m.run(**given) for m in of.mistakes if "16" in m.cause}
     assert len(wrong) > 20
     for cause, output in wrong.items():

@@ -11,7 +11,6 @@ import pytest
 
 from symattn import Attention, Block, Cached, Gradient, Rotary, Verdict, verify
 from symattn.programs.specifications import definitions_of
-from symattn.verification.definitions import gradients
 from symattn.verification.rules import tempering
 from tests.refusals import refuses
 
@@ -398,7 +397,7 @@ def test_weights_are_not_read_off_gradients_of_values_before_their_norm() -> Non
     given = {n: np.ones((2, 2)) for n in "qkv"}
     for norm, reads in ((None, True), ("rms", False)):
         spec = Gradient(Attention(value_norm=norm))
-        inner = gradients.subject(spec).inner
+        inner = next(definitions_of(spec)).inner
         assert inner is not None
         output = inner.attended(lambda a, spec=spec: spec(**{**a, "v": given["v"]}), given)
         assert (output is not None) == reads

@@ -11,9 +11,9 @@ from symattn import InputError, LinearAttention, Precision, Verdict, verify
 from symattn.bounds.recurrent.recurrence import Recurrence
 from symattn.bounds.recurrent.recurrent_arithmetic import of_precision
 from symattn.bounds.recurrent.recurrent_limits import exact_values, limits
+from symattn.programs.specifications import definitions_of
 from symattn.programs.verifying import Options, verified
 from symattn.testing import AttentionFault, assert_close_to_exact
-from symattn.verification.definitions.linear import subject
 
 Array = Any
 RETNET = LinearAttention.named("retnet")
@@ -83,10 +83,10 @@ def drawn(n: int = 9, heads: int = 3) -> dict[str, Array]:
 def test_all_forms_are_a_loop() -> None:
     given = drawn()
     right = by_tokens(**given)[0] / 2
-    for way in (lambda **arrays: RETNET(**arrays), *subject(RETNET, "bhnd").ways):
+    for way in (lambda **arrays: RETNET(**arrays), *next(definitions_of(RETNET, "bhnd")).ways):
         assert np.abs(way(**given) - right).max() < 1e-14
     turned = {n: a if n == "g" else np.moveaxis(a, 1, 2) for n, a in given.items()}
-    for way in subject(RETNET, "bnhd").ways:
+    for way in next(definitions_of(RETNET, "bnhd")).ways:
         assert np.abs(np.moveaxis(way(**turned), 2, 1) - right).max() < 1e-14
 
 
@@ -110,7 +110,7 @@ def test_gates_of_other_heads_are_refused(g: Array) -> None:
 
 def test_a_layout_without_heads_is_refused() -> None:
     with pytest.raises(InputError, match="layout='bhnd'"):
-        subject(RETNET, "bnd")
+        next(definitions_of(RETNET, "bnd"))
 
 
 # -- the law -----------------------------------------------------------------------------------------------------------

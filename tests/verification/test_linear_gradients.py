@@ -9,8 +9,8 @@ import pytest
 
 from symattn import Domain, Gradient, InputError, LinearAttention, Verdict, verify
 from symattn.programs.definitions import Backpropagated
+from symattn.programs.specifications import definitions_of
 from symattn.programs.verifying import Options, verified
-from symattn.verification.definitions import gradients, linear
 from symattn.verification.definitions.linear_names import RECURRENCES
 from tests.verification.gradient_programs import gated_delta_backward, gla_backward
 
@@ -28,7 +28,7 @@ def with_states(name: str) -> LinearAttention:
 
 def drawn(spec: LinearAttention, layout: Any) -> dict[str, Array]:
     """Inputs of a small case, with the gradients of outputs."""
-    of, rng = gradients.subject(Gradient(spec), layout), np.random.default_rng(0)
+    of, rng = next(definitions_of(Gradient(spec), layout)), np.random.default_rng(0)
     shapes = {i: of.shape(i.name, of.shapes[2]) for i in of.inputs}
     return {i.name: i.entries(a, rng) if i.entries else rng.standard_normal(a) for i, a in shapes.items()}
 
@@ -41,8 +41,11 @@ FORMS = {**{name: with_states(name) for name in RECURRENCES},
 @pytest.mark.parametrize("name", FORMS)
 def test_all_forms_give_the_slopes_of_the_definition(name: str) -> None:
     spec = FORMS[name]
-    given, of = drawn(spec, "bnhd"), gradients.subject(Gradient(spec), "bnhd")
-    forward, arrays = linear.subject(spec, "bnhd").ways[0], {n: a for n, a in given.items() if n[0] != "d" or n == "dt"}
+    given, of = drawn(spec, "bnhd"), next(definitions_of(Gradient(spec), "bnhd"))
+    forward, arrays = (
+        next(definitions_of(spec, "bnhd")).ways[0],
+        {n: a for n, a in given.items() if n[0] != "d" or n == "dt"},
+    )
 
     def ends(step: float, directions: dict[str, Array]) -> float:
         result = forward(**{n: a + step * directions[n] for n, a in arrays.items()})
@@ -65,7 +68,7 @@ def test_all_forms_give_the_slopes_of_the_definition(name: str) -> None:
 @pytest.mark.parametrize("name", ["mamba2", "comba", "qwen3-next"])
 def test_mistakes_of_the_backward_pass_are_mistakes(name: str) -> None:
     spec = with_states(name)
-    given, of = drawn(spec, "bhnd"), gradients.subject(Gradient(spec), "bhnd")
+    given, of = drawn(spec, "bhnd"), next(definitions_of(Gradient(spec), "bhnd"))
     right = of.ways[0](**given)
     own = [m for m in of.mistakes if not m.cause.startswith("it is the gradient of")]
     assert len(own) > 20
@@ -140,7 +143,7 @@ def test_gradients_of_torch_functions_are_by_name_and_of_the_final_state_too() -
         return torch.cat(rows, -2), state
 
     spec = replace(GATED_DELTA, state="kv")
-    of, given = gradients.subject(Gradient(spec), "bhnd"), drawn(spec, "bhnd")
+    of, given = next(definitions_of(Gradient(spec), "bhnd")), drawn(spec, "bhnd")
     names = {"b": "beta", "decay": "g", "h0": "initial_state"}
     arrays = {x: given[names.get(x, x)] for x in ("q", "k", "v", "b", "decay", "h0", "do", "dfinal_state")}
     function = Backpropagated(run, of)
@@ -187,7 +190,7 @@ def test_features_that_are_0_have_no_slope_to_compare() -> None:
     import torch
 
     spec = LinearAttention(feature="relu", normalised=False)
-    of, given = gradients.subject(Gradient(spec), "bhnd"), drawn(spec, "bhnd")
+    of, given = next(definitions_of(Gradient(spec), "bhnd")), drawn(spec, "bhnd")
 
     def run(q: Array, k: Array, v: Array) -> Array:
         return (q.clamp(min=0) @ k.clamp(min=0).mT).tril() @ v

@@ -23,8 +23,8 @@ from symattn import (
     kind,
     verify,
 )
+from symattn.programs.specifications import definitions_of
 from symattn.verification.definitions.definition_judge import expected
-from symattn.verification.definitions.norms import subject
 from tests.faults.collection.every import chosen
 from tests.faults.programs import collected
 
@@ -152,7 +152,7 @@ def ratio(spec: Any, program: Program, dtype: Any, precision: Precision, rng: np
     inputs = {name: np.asarray(given[name], dtype).astype(float) for name in names}
     with np.errstate(all="ignore"):
         got = np.asarray(program(*(a.astype(dtype) for a in inputs.values())), float)
-    ready = subject(spec)
+    ready = next(definitions_of(spec))
     right = expected(ready, inputs, precision, ready.ways)[0]
     return float(right.ratios(got).max()) if np.isfinite(got).all() else 0.0
 

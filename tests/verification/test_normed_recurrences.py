@@ -13,9 +13,9 @@ from symattn.arrays.formats import Format
 from symattn.bounds import linear_forms
 from symattn.bounds.recurrent.recurrent_arithmetic import of_precision
 from symattn.bounds.recurrent.recurrent_limits import exact_values, limits
+from symattn.programs.specifications import definitions_of
 from symattn.programs.verifying import Options, verified
 from symattn.testing import AttentionFault, assert_close_to_exact
-from symattn.verification.definitions.linear import subject
 from symattn.verification.definitions.recurrent_law import recurrences
 from tests.verification import recurrent_layers as layers
 
@@ -143,7 +143,7 @@ def test_scaled_queries_that_underflow_are_within_the_law() -> None:
 
 def test_scaled_queries_that_underflow_are_within_the_bound_of_other_forms() -> None:
     given, output = scaled_queries_of_one_token()
-    form = subject(NORMED).other_forms
+    form = next(definitions_of(NORMED)).other_forms
     assert form is not None
     (bound,) = form.bound({name: np.float16(a) for name, a in given.items()}, Precision.of("float16", "fused")) or [0]
     assert np.abs(output - NORMED(**given)) <= bound

@@ -12,7 +12,8 @@ from symattn.bounds import reference
 from symattn.bounds.called_target import Outcome
 from symattn.bounds.case_result import Case, Expected
 from symattn.bounds.judge import judge, of_attention, union
-from symattn.verification.definitions import caches, definition_judge, lse
+from symattn.programs.specifications import definitions_of
+from symattn.verification.definitions import definition_judge
 from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.definitions.inputs_by_letters import FAMILIES
 
@@ -25,8 +26,8 @@ def _subjects(which: str) -> list[Definition]:
     if which == "cache":
         # Places are those after the cache, whatever the alignment.
         aligned = Cached(Attention(causal=True, alignment="top-left"))
-        return [*caches.subjects(aligned, "bhnd"), *caches.subjects(Cached(_CAUSAL), "bnhd")]
-    return [*lse.subjects(replace(_CAUSAL, lse=True), which)]
+        return [*definitions_of(aligned, "bhnd"), *definitions_of(Cached(_CAUSAL), "bnhd")]
+    return [*definitions_of(replace(_CAUSAL, lse=True), which)]
 
 
 def _drawn(subject: Definition, case: int) -> dict[str, np.ndarray]:
@@ -56,7 +57,7 @@ def test_every_way_is_legal_and_each_wrong_output_is_not(which: str) -> None:
 
 
 def test_the_bound_is_that_of_the_attention_alone() -> None:
-    (subject,) = lse.subjects(replace(_CAUSAL, lse=True), "nd")
+    (subject,) = definitions_of(replace(_CAUSAL, lse=True), "nd")
     inputs = _drawn(subject, 3)
     (alone,) = of_attention(_CAUSAL, FLOAT32, inputs).ways[0]()
     beside, _ = definition_judge.legal(subject, FLOAT32, inputs).ways[-1]()
@@ -64,14 +65,14 @@ def test_the_bound_is_that_of_the_attention_alone() -> None:
 
 
 def test_log_sums_of_running_sums_may_be_off_by_more() -> None:
-    (subject,) = lse.subjects(Attention(lse=True), "nd")
+    (subject,) = definitions_of(Attention(lse=True), "nd")
     ways = definition_judge.legal(subject, FLOAT32, _drawn(subject, 3)).ways
     at_once, by_keys = (way()[1].allowed for way in ways[:2])
     assert (by_keys > at_once).all()
 
 
 def test_an_undecided_way_of_another_output_leaves_the_output_decided() -> None:
-    (subject,) = lse.subjects(Attention(lse=True), "nd")
+    (subject,) = definitions_of(Attention(lse=True), "nd")
     inputs = _drawn(subject, 3)
     legal = definition_judge.legal(subject, FLOAT32, inputs)
 
@@ -91,7 +92,7 @@ def test_an_undecided_way_of_another_output_leaves_the_output_decided() -> None:
 
 @pytest.mark.parametrize("layout", ["bhnd", "bnhd"])
 def test_any_number_is_legal_where_a_query_of_length_0_has_no_cosine(layout: str) -> None:
-    subject = next(lse.subjects(Attention(lse=True, score="cosine"), layout))
+    subject = next(definitions_of(Attention(lse=True, score="cosine"), layout))
     inputs = _drawn(subject, 3)
     inputs["q"][0, 0, 0] = 0
     output, _ = definition_judge.legal(subject, FLOAT32, inputs).ways[0]()

@@ -11,9 +11,9 @@ from symattn import Domain, Gradient, LinearAttention, Precision, Verdict
 from symattn.arrays.formats import Format
 from symattn.bounds.recurrent.recurrent_arithmetic import RecurrentArithmetic
 from symattn.bounds.recurrent.recurrent_limits import exact_values, limits
+from symattn.programs.specifications import definitions_of
 from symattn.programs.verifying import Options, verified
 from symattn.testing import AttentionFault, assert_close_to_exact
-from symattn.verification.definitions.linear import subject
 from symattn.verification.definitions.recurrent_law import read_betas_with_errors, recurrences
 from tests.refusals import refuses
 from tests.verification.raw_gate_programs import SIGMOID
@@ -65,7 +65,7 @@ def gated_by_loops(
 def test_all_forms_are_a_loop_in_any_layout(layout: Any) -> None:
     inputs = drawn(GATED, 9)
     right, end = gated_by_loops(**inputs)
-    whole = subject(GATED, layout)
+    whole = next(definitions_of(GATED, layout))
     of_tokens = ("q", "k", "v", "g", "beta")
     moved = {
         name: (np.moveaxis(a, 0, 1) if layout == "bnhd" else a)[None] if name in of_tokens else a
@@ -107,7 +107,7 @@ def test_programs_are_within_the_law_and_beyond_that_without_errors_of_betas(for
     for sigmoid in SIGMOID.values():
         betas = np.float32(sigmoid(stored["beta"].astype(TYPES[form])))
         output = of_betas(stored["q"], stored["k"], stored["v"], betas)
-        law = subject(PLAIN, "nd").law
+        law = next(definitions_of(PLAIN, "nd")).law
         assert law is not None
         (of,) = recurrences(PLAIN, law.in_order(stored), Precision.of(form))
         exact, how = exact_values(of), RecurrentArithmetic(order="tokens")
@@ -126,7 +126,7 @@ def test_programs_are_within_the_bound_of_forms(form: str) -> None:
     stored = {name: np.float32(Format(form).cast(a)) for name, a in inputs.items()}
     right = of_betas(**{name: np.float64(a) for name, a in stored.items() if name != "beta"},
                      beta=1 / (1 + np.exp(-np.float64(stored["beta"]))))  # fmt: skip
-    other = subject(PLAIN, "nd").other_forms
+    other = next(definitions_of(PLAIN, "nd")).other_forms
     assert other is not None
     (allowed,) = other.bound(stored, Precision.of(form))  # type: ignore[misc]
     for sigmoid in SIGMOID.values():
@@ -141,7 +141,7 @@ def test_the_largest_errors_of_betas_and_of_a_norm_are_the_bound() -> None:
         # One token that erases a state of positive numbers, so that all errors add up.
         inputs = {name: np.abs(a) for name, a in drawn(spec, 1, h=1).items()}
         inputs |= {"v": 0 * inputs["v"], "p": inputs["k"][..., ::-1]} if spec.erase else {"v": 0 * inputs["v"]}
-        law = subject(spec, "nd").law
+        law = next(definitions_of(spec, "nd")).law
         assert law is not None
         values, precision = law.in_order(inputs), Precision.of("bfloat16")
         (of,) = recurrences(spec, values, precision)
@@ -165,7 +165,7 @@ def test_beta_near_zero_leaves_a_bound() -> None:
     inputs = {name: np.float32(a) for name, a in drawn(PLAIN, 12, h=1).items()}
     usual, near = inputs["beta"].copy(), inputs["beta"].copy()
     near[:, 4], usual[:, 4] = -20, -5
-    whole, precision = subject(PLAIN, "nd"), Precision.of("float32")
+    whole, precision = next(definitions_of(PLAIN, "nd")), Precision.of("float32")
     assert whole.law is not None
     assert whole.other_forms is not None
 
@@ -232,7 +232,7 @@ def test_wrong_betas_are_named(betas: Callable[[Array], Array], words: str | Non
 def test_a_token_by_itself_has_no_system_whose_rows_are_exchanged() -> None:
     """Only a key and what a later token erases meet in the triangular system of a chunk."""
     spec = LinearAttention(feature="identity", normalised=False, delta=True)
-    law = subject(spec, "nd").law
+    law = next(definitions_of(spec, "nd")).law
     assert law is not None
 
     def covers(*lengths: float) -> bool:

@@ -13,9 +13,9 @@ from symattn.bounds.linear_forms import LinearTerms, allowed_of_moved_gates
 from symattn.bounds.recurrent.gate_errors import bound_sigmoid_gates, bound_softplus_gates
 from symattn.bounds.recurrent.recurrent_arithmetic import RecurrentArithmetic
 from symattn.bounds.recurrent.recurrent_limits import exact_values, limits
+from symattn.programs.specifications import definitions_of
 from symattn.programs.verifying import Options, verified
 from symattn.testing import AttentionFault, assert_close_to_exact
-from symattn.verification.definitions.linear import subject
 from symattn.verification.definitions.recurrent_law import recurrences
 from tests.verification.raw_gate_programs import SIGMOID, SOFTPLUS, by_chunks, by_tokens, gates
 
@@ -55,7 +55,7 @@ def test_all_forms_are_a_loop_in_any_layout(spec: LinearAttention) -> None:
     right, end = of_raw(**inputs, spec=spec)
     turned = ("q", "k", "v", "beta", "g")
     moved = {name: np.moveaxis(a, 1, 2) if name in turned else a for name, a in inputs.items()}
-    whole = subject(spec, "bnhd")
+    whole = next(definitions_of(spec, "bnhd"))
     results = [spec(**inputs)]
     for outputs in (*(way(**moved) for way in whole.ways), whole.law.compute_exactly(moved)):
         results.append((np.moveaxis(outputs[0], 2, 1), outputs[1]))
@@ -69,7 +69,7 @@ def test_gradients_are_differences_of_outputs() -> None:
     inputs = drawn(spec, 3)
     do = np.random.default_rng(0).standard_normal(inputs["v"].shape)
     # In the order of the definition.
-    names = [x.name for x in subject(spec).inputs]
+    names = [x.name for x in next(definitions_of(spec)).inputs]
     results = dict(zip(names, Gradient(spec)(do=do, **inputs), strict=True))
     for name in ("g", "A_log", "dt_bias"):
         toward = np.random.default_rng(1).standard_normal(inputs[name].shape)
@@ -98,7 +98,7 @@ def test_what_has_no_meaning_is_refused() -> None:
         with pytest.raises(InputError, match=words):
             replace(PLAIN, **fields)
     with pytest.raises(InputError, match="each of which has a rate of gates"):
-        subject(PLAIN, "bnd")
+        next(definitions_of(PLAIN, "bnd"))
 
 
 # -- bounds ------------------------------------------------------------------------------------------------------------
@@ -183,7 +183,9 @@ def test_programs_are_within_the_bound_of_forms_and_beyond_that_of_exact_gates(f
     right = by_tokens(*(np.float64(a) for a in of_gates.values()))[0]
     q, k, v = (short[name] for name in "qkv")
     off = np.abs(by_chunks(q, k, v, gates_in_format[:, :24], apart=True)[0] - right)
-    bound_of_raw, bound_of_gates = (subject(spec, "nd").other_forms for spec in (PLAIN, replace(PLAIN, gate_form=None)))
+    bound_of_raw, bound_of_gates = (
+        next(definitions_of(spec, "nd")).other_forms for spec in (PLAIN, replace(PLAIN, gate_form=None))
+    )
     assert bound_of_raw is not None
     assert bound_of_gates is not None
     (allowed,) = bound_of_raw.bound(short, Precision.of(form))  # type: ignore[misc]

@@ -12,9 +12,9 @@ from symattn.arrays.formats import Format
 from symattn.bounds.recurrent.recurrence import Recurrence
 from symattn.bounds.recurrent.recurrent_arithmetic import RecurrentArithmetic
 from symattn.bounds.recurrent.recurrent_limits import exact_values, limits
+from symattn.programs.specifications import definitions_of
 from symattn.programs.verifying import Options, verified
 from symattn.testing import AttentionFault, assert_close_to_exact
-from symattn.verification.definitions.linear import subject
 from symattn.verification.definitions.recurrent_law import recurrences
 from tests.refusals import refuses
 from tests.verification.raw_gate_programs import SOFTPLUS
@@ -65,7 +65,7 @@ def of_raw(spec: LinearAttention, dt: Array, dt_bias: Array, **inputs: Array) ->
 def test_all_forms_are_a_loop_in_any_layout(spec: LinearAttention) -> None:
     inputs = drawn(spec, 9)
     right, end = of_raw(spec, **inputs)
-    whole = subject(spec, "bnhd")
+    whole = next(definitions_of(spec, "bnhd"))
     moved = {name: np.moveaxis(a, 0, 1)[None] if name in ("q", "k", "v", "dt") else a for name, a in inputs.items()}
     if spec.state:
         moved["initial_state"] = inputs["initial_state"][None]
@@ -83,7 +83,7 @@ def test_gradients_are_differences_of_outputs() -> None:
     spec = replace(LIMITED, state=None)
     inputs = drawn(spec, 3)
     do = np.random.default_rng(0).standard_normal(inputs["v"].shape)
-    names = [i.name for i in subject(spec, "nd").inputs]
+    names = [i.name for i in next(definitions_of(spec, "nd")).inputs]
     results = dict(zip(names, Gradient(spec)(do=do, **inputs), strict=True))
     for name in ("g", "dt", "dt_bias"):
         toward = np.random.default_rng(1).standard_normal(inputs[name].shape)
@@ -116,7 +116,7 @@ def test_programs_are_within_the_law_and_beyond_that_without_errors_of_steps(spe
         steps = np.float32(usual_steps(spec, stored["dt"], stored["dt_bias"], way, form))
         others = {name: a for name, a in stored.items() if name not in ("dt", "dt_bias")}
         output, end = of_steps(steps=steps, **others)
-        law = subject(spec, "nd").law
+        law = next(definitions_of(spec, "nd")).law
         assert law is not None
         (of,) = recurrences(spec, law.in_order(stored), Precision.of(form))
         exact, how = exact_values(of), RecurrentArithmetic(order="tokens")
@@ -130,7 +130,7 @@ def test_programs_are_within_the_law_and_beyond_that_without_errors_of_steps(spe
 
 
 def law_of(spec: LinearAttention, inputs: dict[str, Array], form: str) -> Recurrence:
-    law = subject(spec, "nd").law
+    law = next(definitions_of(spec, "nd")).law
     assert law is not None
     (of,) = recurrences(spec, law.in_order(inputs), Precision.of(form))
     return of
@@ -164,7 +164,7 @@ def test_programs_are_within_the_bound_of_forms(form: str) -> None:
     inputs = drawn(PLAIN, 24)
     stored = {name: np.float32(Format(form).cast(a)) for name, a in inputs.items()}
     right = of_raw(PLAIN, **{name: np.float64(a) for name, a in stored.items()})[0]
-    other = subject(PLAIN, "nd").other_forms
+    other = next(definitions_of(PLAIN, "nd")).other_forms
     assert other is not None
     (allowed,) = other.bound(stored, Precision.of(form))  # type: ignore[misc]
     steps = np.float32(usual_steps(PLAIN, stored["dt"], stored["dt_bias"], "log", form))

@@ -13,9 +13,9 @@ from symattn.bounds.recurrent.recurrence import Recurrence
 from symattn.bounds.recurrent.recurrent_arithmetic import RecurrentArithmetic
 from symattn.bounds.recurrent.recurrent_limits import exact_values, limits
 from symattn.bounds.recurrent.replays import replay
+from symattn.programs.specifications import definitions_of
 from symattn.programs.verifying import Options, verified
 from symattn.testing import AttentionFault, assert_close_to_exact
-from symattn.verification.definitions.linear import subject
 from tests.verification.reading_programs import by_chunks, by_tokens
 from tests.verification.recurrent_programs import rounded
 
@@ -48,7 +48,7 @@ def test_all_forms_are_a_loop_in_any_layout() -> None:
     assert np.abs(outputs[0] - right).max() < 1e-13
     assert np.abs(outputs[1] - end).max() < 1e-13
     turned = {n: np.moveaxis(a, 1, 2) if n in "qkvg" else a for n, a in given.items()}
-    for way in subject(STATES, "bnhd").ways:
+    for way in next(definitions_of(STATES, "bnhd")).ways:
         rows, state = way(**turned)
         assert np.abs(np.moveaxis(rows, 2, 1) - right).max() < 1e-13
         assert np.abs(state - end).max() < 1e-13
@@ -60,7 +60,7 @@ def test_what_has_no_meaning_is_refused() -> None:
         with pytest.raises(InputError, match=r"bonus \(h, d_k\)"):
             RWKV6(**{**given, "bonus": bonus})
     with pytest.raises(InputError, match="layout='bhnd'"):
-        subject(RWKV6, "bnd")
+        next(definitions_of(RWKV6, "bnd"))
     refused: list[tuple[dict[str, Any], str]] = [
         ({"normalised": True}, "the state before a token"),
         ({"causal": False, "gate": None, "bonus": False}, "the state before a token"),

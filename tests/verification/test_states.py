@@ -9,9 +9,9 @@ import pytest
 
 from symattn import InputError, LinearAttention, Verdict, verify
 from symattn.bounds.linear_forms import LinearTerms
+from symattn.programs.specifications import definitions_of
 from symattn.programs.verifying import Options, verified
 from symattn.testing import AttentionFault, assert_close_to_exact
-from symattn.verification.definitions.linear import subject
 from symattn.verification.definitions.linear_bounds import _with_state_as_tokens
 
 Array = Any
@@ -79,7 +79,7 @@ def test_states_are_those_of_a_loop_in_all_forms(spec: LinearAttention) -> None:
     given = drawn(spec.delta)
     right = by_tokens(**given)
     columns = {name: a[:, None] for name, a in given.items()}
-    for way in (lambda **arrays: spec(**arrays), *subject(spec, "bhnd").ways):
+    for way in (lambda **arrays: spec(**arrays), *next(definitions_of(spec, "bhnd")).ways):
         got = way(**columns)
         assert all(np.abs(a[:, 0] - b).max() < 1e-14 for a, b in zip(got, right, strict=True))
     turned = {**given, "initial_state": given["initial_state"].swapaxes(-1, -2)}

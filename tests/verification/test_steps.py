@@ -13,9 +13,9 @@ from symattn.bounds.recurrent.recurrence import Recurrence
 from symattn.bounds.recurrent.recurrent_arithmetic import RecurrentArithmetic
 from symattn.bounds.recurrent.recurrent_limits import limits
 from symattn.bounds.recurrent.replays import replay
+from symattn.programs.specifications import definitions_of
 from symattn.programs.verifying import Options, verified
 from symattn.testing import AttentionFault, assert_close_to_exact
-from symattn.verification.definitions.linear import subject
 from tests.verification.recurrent_programs import rounded
 from tests.verification.stepping_programs import by_chunks, by_tokens
 from tests.verification.test_read_before import shares
@@ -44,7 +44,7 @@ def test_all_forms_are_a_loop_in_any_layout() -> None:
     assert np.abs(output - right).max() < 1e-13
     assert np.abs(state - end).max() < 1e-13
     turned = {n: np.moveaxis(a, 1, 2) if n in ("q", "k", "v", "dt") else a for n, a in given.items()}
-    for way in subject(STATES, "bnhd").ways:
+    for way in next(definitions_of(STATES, "bnhd")).ways:
         rows, state = way(**turned)
         assert np.abs(np.moveaxis(rows, 2, 1) - right).max() < 1e-13
         assert np.abs(state - end).max() < 1e-13
@@ -70,7 +70,7 @@ def test_what_has_no_meaning_is_refused() -> None:
         with pytest.raises(InputError, match=words):
             replace(MAMBA2, **fields)
     with pytest.raises(InputError, match="each of which has a skip"):
-        subject(LinearAttention(normalised=False, skip=True), "bnd")
+        next(definitions_of(LinearAttention(normalised=False, skip=True), "bnd"))
 
 
 @pytest.mark.parametrize("form", ["float32", "bfloat16", "float16"])
@@ -128,8 +128,8 @@ def test_a_skip_is_added_to_the_delta_rule_with_normed_keys_too() -> None:
     given |= {"beta": rng.random((2, 5)), "skip": np.array([1.5, -2.0])}
     without = {n: a for n, a in given.items() if n != "skip"}
     added = given["skip"][:, None, None] * given["v"]
-    of_bare = {m.cause: m.run for m in subject(replace(spec, skip=False)).mistakes if m.step == "norm"}
-    for one in subject(spec).mistakes:
+    of_bare = {m.cause: m.run for m in next(definitions_of(replace(spec, skip=False))).mistakes if m.step == "norm"}
+    for one in next(definitions_of(spec)).mistakes:
         if one.step == "norm":
             assert np.allclose(one.run(**given), of_bare[one.cause](**without) + added)
 
