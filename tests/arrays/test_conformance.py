@@ -12,7 +12,6 @@ import pytest
 
 from symattn import Refused, Undecided
 from symattn.arrays.base import ArrayBase
-from symattn.arrays.entries import Entries
 from symattn.arrays.namespace import Namespace
 from tests.arrays.conformance import check
 from tests.arrays.kinds import FORMATS, FloatSpecimen, specimens
@@ -176,7 +175,7 @@ def test_results_are_written_where_out_says() -> None:
 def test_every_kind_of_entries_shows_its_elements() -> None:
     for name in ("exact", "ball", "symbolic"):
         array = specimens()[name].kind.lift([[1, 0.5]])
-        assert isinstance(array, Entries)
+        assert array.entries.shape == (1, 2)
         assert repr(array).startswith(f"{name}([[1")
         assert len(array.tolist()[0]) == 2
         assert array[0, 1].item() is array.entries[0, 1]

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from symattn import Alibi, Attention, InputError, LinearScaling, NTKScaling, Rotary, YarnScaling
-from symattn.models.configurations import attention, layers
-from symattn.models.configurations.configuration import CannotTell
+from symattn.models.configurations import CannotTell, attention, layers
 from tests.refusals import refuses
 
 #: Fields as published files of these models have them, smaller.

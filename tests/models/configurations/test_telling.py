@@ -11,9 +11,9 @@ from cli.model_formulas import cut, formulas
 from cli.model_walk import of_head, walk_head
 from symattn import Alibi, Attention, Buckets, InputError, Latent, Rotary
 from symattn.attention.presets import few_heads
-from symattn.models.configurations import CannotTell
+from symattn.models.configurations import CannotTell, attention
 from symattn.models.configurations.model_families import table
-from symattn.models.configurations.promised_layers import LAYOUTS, UNSAID, attention, block, parameters, promised
+from symattn.models.configurations.promised_layers import LAYOUTS, UNSAID, block, parameters, promised
 from symattn_cli.main import main
 from tests.models.auditing.families import layered as made
 from tests.models.auditing.families import path_of

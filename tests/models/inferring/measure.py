@@ -24,7 +24,7 @@ from symattn.models.auditing.audit_report import AuditReport
 from symattn.models.auditing.dependence.in_float64 import lifted
 from symattn.models.auditing.dependence.mixing import within
 from symattn.models.auditing.dependence.token_rows import Tokens, first
-from symattn.models.configurations.configuration import CannotTell
+from symattn.models.configurations import CannotTell
 from symattn.models.configurations.promised_layers import known
 from symattn.models.inferring.inference import parts_of
 from symattn.models.inferring.lock import locked_types

@@ -10,8 +10,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 from symattn import Attention, InputError, LinearAttention, MissingExtra, Rotary, Verdict
 from symattn.models import specifying
-from symattn.models.configurations import attention
-from symattn.models.configurations.configuration import CannotTell
+from symattn.models.configurations import CannotTell, attention
 from symattn.models.inferring.inference import infer, infer_configuration
 from symattn.models.inferring.lock import lines_of
 from symattn.models.specifying import infer_layer, specify

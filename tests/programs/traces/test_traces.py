@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from symattn import Attention, InputError, Rotary
-from symattn.programs.names import is_trace
 from symattn.programs.trace_files import count, read
 from symattn.programs.traces import verify_trace
 from symattn_cli.main import main
@@ -286,4 +285,7 @@ def test_names_that_say_nothing_and_options_of_calls_are_refused(
     assert "--time-limit applies to a function" in capsys.readouterr().err
     assert main(["verify", write(tmp_path / "t.safetensors", arrays), "--case", "sa6k4vc4v8c"]) == 2
     assert "--case applies to a function" in capsys.readouterr().err
-    assert is_trace("RUN.NPZ")
+    with (tmp_path / "RUN.NPZ").open("wb") as file:
+        np.savez(file, **arrays)
+    assert main(["verify", str(tmp_path / "RUN.NPZ"), "--time-limit", "3"]) == 2
+    assert "--time-limit applies to a function" in capsys.readouterr().err
