@@ -94,11 +94,39 @@ def _as_function(args: Sequence[str], problem: str) -> str:
     return f"; did you mean {file}:{found[1]}?" if found and file else ""
 
 
+def _refuse_options_as_values(
+    command: click.Command, ctx: click.Context, args: Sequence[str]
+) -> None:
+    """Raise UsageError if an option stands in the place of another one's value, which click would take for it."""
+    options = [p for p in command.get_params(ctx) if isinstance(p, click.Option)]
+    spellings = {name for p in options for name in (*p.opts, *p.secondary_opts)}
+    valued = {
+        name: p
+        for p in options
+        # An option whose value may be missing is told from the next one by click.
+        if not (p.is_flag or p.count or p._flag_needs_value)
+        for name in p.opts
+    }
+    words = iter(args)
+    for word in words:
+        # What follows is passed on, to a script or as it is.
+        if word == "--" or not (word.startswith("-") or ctx.allow_interspersed_args):
+            return
+        for _ in range(valued[word].nargs if word in valued else 0):
+            value = next(words, "")
+            if value in spellings:
+                raise click.UsageError(
+                    f"{word} has no value: {value} is an option; hint: {word} VALUE {value}", ctx
+                )
+
+
 class Grouped(click.Command):
     """A command whose help lists its own options under their titles, and names those of each topic."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given = [*args]  # click consumes the list
+        if not ctx.resilient_parsing:
+            _refuse_options_as_values(self, ctx, given)
         try:
             rest = super().parse_args(ctx, args)
         except click.UsageError as error:

@@ -86,6 +86,12 @@ def test_a_defect_says_where_and_shows_its_traceback_when_asked(
         (("derive", "-o", ""), "--output is empty"),
         (("bound", "--config="), "--config is empty"),
         (("walk", "--step"), "symattn walk: Option '--step' requires an argument"),
+        (
+            ("verify", "a.py:f", "--scale", "--causal"),
+            "--scale has no value: --causal is an option; hint: --scale VALUE",
+        ),
+        (("verify", "--budget", "-v", "a.py:f"), "--budget has no value: -v is an option; hint: --budget VALUE -v"),
+        (("verify", "a.py:f", "--seed", "-1"), "seed must be an integer of at least 0, got -1"),
         (("bound", "--inputs", "a.npz", "--seed", "0"), "seed is for a bound without inputs"),
         (("bound", "--inputs", "a.npz", "--compare"), "compare is for a bound without inputs"),
         (("prove", "--search", "variance", "masks"), "no theorem of masks mentions 'variance'"),

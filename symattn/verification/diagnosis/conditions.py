@@ -197,6 +197,9 @@ def _is_made(
 def only_where(session: Session, mistake: Mistake, words: str, test: Test) -> Mistake:
     """Return the same mistake, made only where the condition holds."""
     where = Where(words, lambda judged: test(session.subject.source.measured(judged)))
+    if session.records and "n_k" not in session.subject.source.measured(session.records[0]):
+        # A definition with one number of tokens calls it n.
+        words = words.replace("n_q", "n")
     return replace(mistake, cause=f"{mistake.cause}, where {words}", where=where)
 
 
