@@ -7,26 +7,31 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from symattn import LayerNorm, RMSNorm, kind, verify
+from symattn import Attention, LayerNorm, Merge, RMSNorm, kind, verify
 from symattn.attention.flow import Step
+from symattn.attention.letters_of_attention import letter
 from symattn.attention.norms import rms_norm
 from symattn.attention.stated_flow import StatedFlow
 from symattn.bounds.changed_steps import ChangedSteps
+from symattn.document.text import text
 from symattn.programs.specifications import definitions_of
 from symattn.verification.definitions.definition_mistakes import both, of_computed_arrays
 from symattn.verification.rules import by_role
+from symattn.verification.rules.log_sums import wrong_log_sums
 
 Array = Any
 SPECS: tuple[Any, ...] = (
     LayerNorm(), LayerNorm(one_plus=True, residual="added"), RMSNorm(one_plus=True), RMSNorm(residual="returned"),
+    Merge(), Merge(base=2),
 )  # fmt: skip
 
 
 def drawn(spec: StatedFlow) -> dict[str, Array]:
-    """Inputs of a small call, all that the definition knows."""
+    """All inputs of a small call, as the steps take them: log-sums are columns."""
     subject = next(definitions_of(spec))
     rng = np.random.default_rng(3)
-    return {i.name: rng.standard_normal(subject.shape(i.name, {"n": 3, "d": 4})) for i in subject.inputs}
+    found = {i.name: rng.standard_normal(subject.shape(i.name, {"n": 3, "d": 4})) for i in subject.inputs}
+    return {name: a[:, None] if name in ("l1", "l2") else a for name, a in found.items()}
 
 
 def outputs(run: Any, inputs: dict[str, Array]) -> list[Array]:
@@ -42,7 +47,9 @@ def differ(one: list[Array], other: list[Array]) -> bool:
 def test_a_call_returns_what_the_steps_compute(spec: Any) -> None:
     inputs = drawn(spec)
     values = spec.trace(**inputs)
-    assert not differ(outputs(spec, inputs), [values[name] for name in spec.returned])
+    passed = {name: a[..., 0] if name in ("l1", "l2") else a for name, a in inputs.items()}
+    for got, name in zip(outputs(spec, passed), spec.returned, strict=True):
+        assert np.allclose(got, values[name].reshape(got.shape), rtol=1e-13)
     # On another kind of array the steps are the same.
     exact = {name: kind("ball").lift(a) for name, a in inputs.items()}
     assert list(spec.trace(**exact)) == list(values)
@@ -53,21 +60,21 @@ def test_formulas_have_the_letters_of_what_the_step_takes(spec: Any) -> None:
     inputs = drawn(spec)
     for step, formula in zip(spec.pipeline(inputs), spec.write_formulas(inputs), strict=True):
         left, right = formula.split(" = ")
-        assert left == str(spec.letters[step.name]).replace("'", "′")
-        taken = [spec.letters[name].replace("'", "′") for name in step.of if name in inputs or name in spec.computed]
-        assert all(letter in right for letter in taken)
+        letters = {name: text(letter(typed)) for name, typed in spec.letters.items()}
+        assert left == letters[step.name]
+        assert all(letters[name] in right for name in step.of if name in inputs or name in spec.computed)
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=repr)
 def test_every_step_can_be_wrong_by_the_rule_of_its_role(spec: Any) -> None:
     inputs = drawn(spec)
-    right, changed = outputs(spec, inputs), set[str]()
+    right, changed = outputs(spec.return_run, inputs), set[str]()
     for mistake in by_role.mistakes(spec):
         assert isinstance(mistake.way, ChangedSteps)
         if mistake.exact:
             assert differ(outputs(mistake.way, inputs), right), mistake.cause
         changed |= mistake.way.steps.keys()
-    assert changed == {step.name for step in spec.pipeline(inputs)}
+    assert changed == {step.name for step in spec.pipeline(inputs) if step.role in by_role.RULES}
 
 
 def test_optional_inputs_leave_their_steps_out() -> None:
@@ -120,9 +127,27 @@ def test_a_definition_of_a_stranger_gets_mistakes_words_and_steps() -> None:
     subject = lerp_subject(Lerp())
     causes = {(mistake.step, mistake.cause) for mistake in subject.mistakes}
     assert causes == {("residual", "the change is not added"), ("residual", "the change is subtracted")}
-    computed = {mistake.cause for mistake in of_computed_arrays(subject, Lerp())}
+    computed = {mistake.cause for mistake in of_computed_arrays(subject, Lerp(), lambda run: run)}
     assert any("entries of the change" in cause for cause in computed)
     assert not any("entries of z" in cause for cause in computed)
+
+
+def test_both_definitions_with_log_sums_have_the_mistakes_of_one_rule() -> None:
+    for base in (None, 2):
+        of_merge = {mistake.cause for mistake in by_role.mistakes(Merge(base=base))}
+        of_attention = {mistake.cause for mistake in next(definitions_of(Attention(lse=True, base=base))).mistakes}
+        assert {words for words, _ in wrong_log_sums(base)} <= of_merge & of_attention
+
+
+def test_a_merge_is_named_by_the_rule_of_log_sums() -> None:
+    def merge(o1: Array, l1: Array, o2: Array, l2: Array) -> tuple[Array, Array]:
+        top = np.maximum(l1, l2)
+        w1, w2 = np.exp(l1 - top), np.exp(l2 - top)
+        return (o1 * w1[..., None] + o2 * w2[..., None]) / (w1 + w2)[..., None], np.log(w1 + w2) - top
+
+    found = verify(merge, Merge(), examples=0)
+    cause = "the maximum is subtracted from the logarithm of the sum, not added"
+    assert [(fault.step, fault.cause) for fault in found.faults] == [("lse", cause)]
 
 
 def test_a_sum_that_is_returned_is_named_where_it_is_wrong() -> None:

@@ -18,6 +18,7 @@ from symattn.attention.spec import Attention
 from symattn.attention.stated_flow import StatedFlow
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import CaseResult
+from symattn.bounds.changed_steps import Laid
 from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
 from symattn.bounds.reference import Values, Variant
 from symattn.verification import power, rules
@@ -395,11 +396,12 @@ class FlowOfStatedSteps(FlowOfWays):
     """The steps that a definition states, whose run is its first way; mistakes are changes of their arrays."""
 
     spec: StatedFlow
+    laid: Laid = lambda run: run
 
     def changes_of_arrays(self) -> Iterator[Mistake]:
         """See ``DefinitionFlow``: also of the arrays that steps compute in between."""
         yield from super().changes_of_arrays()
-        yield from definition_mistakes.of_computed_arrays(self.definition, self.spec)
+        yield from definition_mistakes.of_computed_arrays(self.definition, self.spec, self.laid)
 
     def replace_operation(
         self, words: str, way: Compute, new: OtherOperation, names: frozenset[str], step: str

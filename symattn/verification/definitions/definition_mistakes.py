@@ -18,8 +18,8 @@ import numpy as np
 from symattn.attention.constants import number
 from symattn.attention.spec import Attention
 from symattn.attention.stated_flow import StatedFlow
-from symattn.bounds.changed_steps import ChangedSteps, in_stated_steps
-from symattn.bounds.mistake import Compute, Mistake, MistakeFamily, Wrong
+from symattn.bounds.changed_steps import ChangedSteps, Laid
+from symattn.bounds.mistake import Compute, Mistake, MistakeFamily, Wrong, change
 from symattn.document.errors import InputError
 from symattn.verification.rules.operators import operators
 
@@ -205,7 +205,7 @@ def of_arrays(subject: Definition) -> Iterator[Mistake]:
             yield Mistake(step, words, change(way), change=change, reads=i.name)
 
 
-def of_computed_arrays(subject: Definition, spec: StatedFlow) -> Iterator[Mistake]:
+def of_computed_arrays(subject: Definition, spec: StatedFlow, laid: Laid) -> Iterator[Mistake]:
     """Yield every operator of the grammar on every array that a stated step computes and no call returns.
 
     Its axes are taken to be those of the first array that the step takes.
@@ -218,7 +218,8 @@ def of_computed_arrays(subject: Definition, spec: StatedFlow) -> Iterator[Mistak
             wrong: Wrong = lambda at, operator=operator: operator.run(at.right())  # type: ignore[misc] # noqa: E731
             words = operator.words.format(f"entries of {spec.noun_of(step.name)}")
             blamed = operator.blamed(step.blames)
-            yield in_stated_steps(spec, blamed, words, {step.name: wrong})
+            changed = ChangedSteps(spec, {step.name: change(step.name, wrong)}, laid=laid)
+            yield Mistake(blamed, words, changed)
 
 
 #: The meaning of axes by letter; all others are columns.

@@ -2,36 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from itertools import starmap
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.fields import brief, refusal
-from symattn.attention.softmax import logarithms, powers
-from symattn.attention.streaming.states import PartialOutput, merge_partial
+from symattn.attention.fields import refusal
+from symattn.attention.flow import Step
+from symattn.attention.softmax import logarithms, nonempty, powers
+from symattn.attention.stated_flow import OtherStep, StatedFlow
+from symattn.attention.streaming.states import reference
 from symattn.bounds.called_target import Layout
-from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
-from symattn.document import codec, keywords
+from symattn.bounds.changed_steps import ChangedSteps
+from symattn.bounds.mistake import Compute, Wrong, change
+from symattn.bounds.reference import Values
 from symattn.verification.definitions.attending import check_layout, in_front, placed
 from symattn.verification.definitions.definition_mistakes import DefinitionForm
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.inputs_by_letters import FAMILIES, Family, Numbers
+from symattn.verification.definitions.stated_definition import define_in_steps
 from symattn.verification.input_source import InputPairs, Random
+from symattn.verification.rules.merges import to_other_base
 
 # Rows n and widths d of each case.
 _SIZES = ((3, 2), (5, 3), (1, 1), (4, 8), (2, 5), (9, 4), (17, 1), (2, 33))
-_BASES = tuple(np.geomspace(1.1, 100, 25))  # starting points of the search for another base
 Lift = Callable[[Array], Array]
 Merged = tuple[Array, Array]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Merge(keywords.Answering):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Merge(StatedFlow):
     """o = (o₁ e^{l₁} + o₂ e^{l₂}) / (e^{l₁} + e^{l₂}) and l = log(e^{l₁} + e^{l₂}).
 
     base  None: log-sum-exps are natural; 2: they are logarithms of base 2, and powers those of 2
@@ -45,25 +50,76 @@ class Merge(keywords.Answering):
     (array([3.]), np.True_)
     >>> Merge()(np.array([np.nan]), np.array(-np.inf), np.array([4.0]), np.array(1.0))
     (array([4.]), array(1.))
+    >>> Merge().write_formulas(())[-2:]
+    ['L = m + log(Σ)', 'O = (O₁ ⊙ w₁ + O₂ ⊙ w₂)/Σ']
 
     Source: Liu et al., Ring Attention (2023); Dao, Flash-Decoding (2023).
     """
 
     base: int | None = None
 
-    __repr__ = brief
+    letters: ClassVar[Mapping[str, str]] = {
+        "o1": "O_1",
+        "l1": "l_1",
+        "o2": "O_2",
+        "l2": "l_2",
+        "top": "m",
+        "w_1": "w_1",
+        "w_2": "w_2",
+        "total": "Σ",
+        "lse": "L",
+        "output": "O",
+    }
+    returned: ClassVar[tuple[str, ...]] = ("output", "lse")
 
     def __post_init__(self) -> None:
         # 2.0 equals 2, and is refused by its type.
         if self.base not in (None, 2) or isinstance(self.base, float):
             raise refusal(self, "base", "be 2, or None for natural logarithms")
 
+    def state_steps(self, names: frozenset[str]) -> Iterator[Step]:
+        """See ``StatedFlow``; log-sum-exps are columns (…, 1)."""
+        state = partial(self.state_step, blames="merge")
+        power, logarithm = ("2", "log_2") if self.base else ("e", "log")
+        yield state("top", _find_larger, "max(@0, @1)", ("l1", "l2"), role="maximum")
+        for w, lse in (("w_1", "l1"), ("w_2", "l2")):
+            written = f"{power}^{{@0 − @1}}"
+            yield state(
+                w, partial(_raise_difference, self.base), written, (lse, "top"), role="power"
+            )
+        yield state("total", _add, "@0 + @1", ("w_1", "w_2"), role="total")
+        run, written = partial(_add_logarithm, self.base), f"@0 + {logarithm}(@1)"
+        yield self.state_step("lse", run, written, ("top", "total"), role="lse", blames="lse")
+        of = ("o1", "w_1", "o2", "w_2", "total")
+        yield state("output", _divide_by_total, "{@0 ⊙ @1 + @2 ⊙ @3}/@4", of, role="merge")
+
     def __call__(self, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
         """Return the output over all keys, and its log-sum-exp."""
         l1, l2 = _as_lse_column(l1), _as_lse_column(l2)
         o1, o2 = _drop_undefined_output(o1, l1), _drop_undefined_output(o2, l2)
-        o, lse = _merge_two_outputs(self.base, o1, l1, o2, l2)
+        o, lse = self.return_run(o1=o1, l1=l1, o2=o2, l2=l2)
         return o, lse[..., 0]
+
+
+def _find_larger(l1: Array, l2: Array) -> Any:
+    return namespace_of(l1).maximum(l1, l2)
+
+
+def _raise_difference(base: int | None, lse: Array, top: Array) -> Array:
+    return powers(lse - reference(top), base)
+
+
+def _add(w_1: Array, w_2: Array) -> Array:
+    return w_1 + w_2
+
+
+def _add_logarithm(base: int | None, top: Array, total: Array) -> Array:
+    # Where both parts lack keys the maximum is −∞, and log 1 = 0 leaves it.
+    return top + logarithms(nonempty(total, "zeros"), base)
+
+
+def _divide_by_total(o1: Array, w_1: Array, o2: Array, w_2: Array, total: Array) -> Array:
+    return (o1 * w_1 + o2 * w_2) / nonempty(total, "zeros")
 
 
 def subjects(spec: Merge, layout: Layout) -> Iterator[Definition]:
@@ -83,7 +139,7 @@ def subjects(spec: Merge, layout: Layout) -> Iterator[Definition]:
 def _define_merge(spec: Merge, layout: Layout, rows: str, lift: Lift, lower: Lift) -> Definition:
     def laid(run: Compute) -> Compute:
         def moved(o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
-            o, lse = run(o1, lift(l1), o2, lift(l2))
+            o, lse = run(o1=o1, l1=lift(l1), o2=o2, l2=lift(l2))
             return o, lower(lse)
 
         return moved
@@ -95,25 +151,17 @@ def _define_merge(spec: Merge, layout: Layout, rows: str, lift: Lift, lower: Lif
         "o2": "block_out v_b o_b out_b suffix_output new_out",
         "l2": "block_lse s_b lse_b suffix_lse new_lse",
     }
-    return Definition(
-        title=codec.called(spec),
-        step="merge",
+    return define_in_steps(
+        spec,
+        "merge",
+        laid=laid,
         inputs=tuple(
             Input(x, rows if x[0] == "l" else placed(layout, "n", "d"), also)
             for x, also in words.items()
         ),
-        outputs=("output", "lse"),
-        ways=tuple(
-            DefinitionForm(words, laid(partial(run, spec.base))) for words, run in _WAYS.items()
-        ),
-        mistakes=tuple(replace(m, way=laid(m.run)) for m in _yield_merge_mistakes(spec.base)),
-        recorded=tuple(laid(partial(run, spec.base)) for run in _RECORDED),
-        numbered=(
-            MistakeFamily(
-                "merge", _OTHER_BASE, lambda x: laid(partial(_in_base, x, spec.base)), _BASES
-            ),
-        ),
-        shapes=tuple(shapes),
+        ways=_list_merge_forms(spec),
+        recorded=tuple(map(laid, _list_recorded_forms(spec))),
+        shapes=shapes,
         families={**FAMILIES, "offset": _draw_offset_log_sums},
         distant=_make_distant_lse_family,
         empties=partial(_without_keys, lift, lower),
@@ -220,176 +268,97 @@ def _as_lse_column(lse: Array) -> Array:
     return namespace_of(lse).expand_dims(lse, axis=-1)
 
 
-# -- ways, for log-sum-exps as columns ---------------------------------------------------------------------------------
-def _merge_two_outputs(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
-    return merge_partial(PartialOutput(o1, l1), PartialOutput(o2, l2), base)
+# -- forms, for log-sum-exps as columns --------------------------------------------------------------------------------
+def _list_merge_forms(spec: Merge) -> tuple[DefinitionForm, ...]:
+    """Return the forms of the merge, each in words."""
+    by_sigmoid = {"lse": _lse_by_sigmoid, "output": _output_by_sigmoid}
+    by_tanh = {"lse": _lse_by_sigmoid, "output": _output_by_tanh}
+    forms: dict[str, Compute] = {
+        "(o₁ w₁ + o₂ w₂)/(w₁ + w₂), w the powers of l₁ − m and l₂ − m, m the larger one": spec.return_run,
+        "o₁ and o₂ times the powers of l₁ − l and l₂ − l": _change_steps(spec, output=_by_total),
+        "o₁ − σ (o₁ − o₂), σ = w₂/(w₁ + w₂)": _change_steps(spec, **by_sigmoid),
+        "o₁ − σ (o₁ − o₂), σ the power of l₂ − l": _change_steps(spec, output=_by_share),
+        "o₁ + σ (o₂ − o₁), σ = (1 + tanh((l₂ − l₁)/2))/2, as compilers write 1/(1 + e^{l₁ − l₂})": _change_steps(
+            spec, **by_tanh
+        ),
+        "the first with logarithms of the other base, e or 2": _in_other_base(spec),
+    }
+    return tuple(starmap(DefinitionForm, forms.items()))
 
 
-def _by_total(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
-    lse = _merge_two_outputs(base, o1, l1, o2, l2)[1]
-    return o1 * powers(l1 - lse, base) + o2 * powers(l2 - lse, base), lse
+def _list_recorded_forms(spec: Merge) -> tuple[Compute, ...]:
+    """Return the forms whose operations are replaced.
+
+    Code that divides each power by their sum has other operations than one that divides their weighted sum.
+    """
+    by_sigmoid = {"lse": _lse_by_sigmoid, "output": _output_by_sigmoid}
+    return (
+        spec.return_run,
+        _change_steps(spec, output=_by_shares),
+        _change_steps(spec, output=_by_total),
+        _change_steps(spec, **by_sigmoid),
+    )
 
 
-def _by_sigmoid(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
-    xp, difference = namespace_of(o1), l2 - l1
+def _change_steps(spec: Merge, **steps: OtherStep) -> ChangedSteps:
+    return ChangedSteps(spec, steps)
+
+
+def _by_total(spec: Merge, values: Values) -> Any:
+    l1, l2, lse = (values[name] for name in ("l1", "l2", "lse"))
+    return values["o1"] * powers(l1 - lse, spec.base) + values["o2"] * powers(l2 - lse, spec.base)
+
+
+def _lse_by_sigmoid(spec: Merge, values: Values) -> Any:
+    top, one, other = _raise_to_difference(spec, values)
+    return values["l1"] + (top + logarithms(one + other, spec.base))
+
+
+def _output_by_sigmoid(spec: Merge, values: Values) -> Any:
+    _, one, other = _raise_to_difference(spec, values)
+    return values["o1"] - other / (one + other) * (values["o1"] - values["o2"])
+
+
+def _raise_to_difference(spec: Merge, values: Values) -> tuple[Array, Array, Array]:
+    """Return m = max(l₂ − l₁, 0), and the powers of −m and of l₂ − l₁ − m."""
+    xp, difference = namespace_of(values["o1"]), values["l2"] - values["l1"]
     # Powers of differences from the larger log-sum-exp cannot overflow.
     top = xp.maximum(difference, 0 * difference)
-    one = powers(-top, base)
-    other = powers(difference - top, base)
-    return o1 - other / (one + other) * (o1 - o2), l1 + (top + logarithms(one + other, base))
+    return top, powers(-top, spec.base), powers(difference - top, spec.base)
 
 
-def _by_share(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
-    """Return ``_by_sigmoid`` in the form that has a value where one part has no keys: there σ is 0 or 1."""
+def _by_share(spec: Merge, values: Values) -> Any:
+    """Return ``_output_by_sigmoid`` in the form that has a value where one part has no keys: there σ is 0 or 1."""
     # l is −∞ only if both parts lack keys, so one part without keys has a value here.
-    lse = _merge_two_outputs(base, o1, l1, o2, l2)[1]
-    return o1 - powers(l2 - lse, base) * (o1 - o2), lse
+    share = powers(values["l2"] - values["lse"], spec.base)
+    return values["o1"] - share * (values["o1"] - values["o2"])
 
 
-def _by_tanh(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
-    difference = l2 - l1
+def _output_by_tanh(spec: Merge, values: Values) -> Any:
+    o1, o2, difference = values["o1"], values["o2"], values["l2"] - values["l1"]
     two = logarithms(namespace_of(o1).asarray(2, dtype=o1.dtype))
     # tanh takes natural logarithms, whatever the base of the log-sum-exps.
-    half = (difference if base is None else difference * two) / 2
-    return o1 + (1 + namespace_of(o1).tanh(half)) / 2 * (o2 - o1), _by_sigmoid(
-        base, o1, l1, o2, l2
-    )[1]
+    half = (difference if spec.base is None else difference * two) / 2
+    return o1 + (1 + namespace_of(o1).tanh(half)) / 2 * (o2 - o1)
 
 
-def _in_other_base(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
-    times, back = _make_base_converters(base, o1)
-    o, lse = _merge_two_outputs(None if base else 2, o1, times(l1), o2, times(l2))
-    return o, back(lse)
+def _in_other_base(spec: Merge) -> ChangedSteps:
+    """Return the merge with logarithms of the other base."""
+    there, back = to_other_base(2 if spec.base is None else None), to_other_base(spec.base)
+    returned: Wrong = lambda at: back(at.right())  # noqa: E731
+    reads = {"l1": there, "l2": there}
+    return ChangedSteps(
+        Merge(base=None if spec.base else 2), {"lse": change("lse", returned)}, reads
+    )
 
 
-def _make_base_converters(base: int | None, like: Array) -> tuple[Lift, Lift]:
-    """Return functions from logarithms of the base to those of the other base, and back."""
-    two = logarithms(namespace_of(like).asarray(2, dtype=like.dtype))
-    there, back = (lambda lse: lse / two), (lambda lse: lse * two)
-    return (there, back) if base is None else (back, there)
+def _by_shares(spec: Merge, values: Values) -> Any:
+    """Return the merge by the share of each part, w₁/(w₁ + w₂) and w₂/(w₁ + w₂)."""
+    o1, o2 = (_zero_empty_part(values[o], values[lse]) for o, lse in (("o1", "l1"), ("o2", "l2")))
+    total = values["total"]
+    return values["w_1"] / total * o1 + values["w_2"] / total * o2
 
 
 def _zero_empty_part(o: Array, lse: Array) -> Array:
     xp = namespace_of(o)
     return xp.where(xp.isfinite(lse), o, 0 * o)
-
-
-def _by_shares(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
-    """Return the merge by the share of each part, w₁/(w₁ + w₂) and w₂/(w₁ + w₂)."""
-    o1, o2 = _zero_empty_part(o1, l1), _zero_empty_part(o2, l2)
-    top = namespace_of(o1).maximum(l1, l2)
-    w1, w2 = powers(l1 - top, base), powers(l2 - top, base)
-    total = w1 + w2
-    return w1 / total * o1 + w2 / total * o2, top + logarithms(total, base)
-
-
-_WAYS: dict[str, Callable[..., Merged]] = {
-    "(o₁ w₁ + o₂ w₂)/(w₁ + w₂), w the powers of l₁ − m and l₂ − m, m the larger one": _merge_two_outputs,
-    "o₁ and o₂ times the powers of l₁ − l and l₂ − l": _by_total,
-    "o₁ − σ (o₁ − o₂), σ = w₂/(w₁ + w₂)": _by_sigmoid,
-    "o₁ − σ (o₁ − o₂), σ the power of l₂ − l": _by_share,
-    "o₁ + σ (o₂ − o₁), σ = (1 + tanh((l₂ − l₁)/2))/2, as compilers write 1/(1 + e^{l₁ − l₂})": _by_tanh,
-    "the first with logarithms of the other base, e or 2": _in_other_base,
-}
-#: Code that divides each power by their sum has other operations than one that divides their weighted sum.
-_RECORDED = (_merge_two_outputs, _by_shares, _by_total, _by_sigmoid)
-
-
-# -- mistakes ----------------------------------------------------------------------------------------------------------
-def _yield_merge_mistakes(base: int | None) -> Iterator[Mistake]:
-    def mistake(step: str, cause: str, wrong: Callable[..., Merged]) -> Mistake:
-        return Mistake(step, cause, partial(wrong, base))
-
-    meant, taken = (
-        ("log-sums of base 2", "natural") if base else ("natural log-sums", "logarithms of base 2")
-    )
-    for words, which in _MISREAD.items():
-        yield mistake(
-            "merge",
-            words.format(meant=meant, taken=taken),
-            partial(_merge_with_misread_bases, which),
-        )
-    alone: Compute = lambda base, *given: (  # noqa: E731
-        _merge_two_outputs(None if base else 2, *given)[0],
-        _merge_two_outputs(base, *given)[1],
-    )
-    yield mistake("merge", f"the weights are computed from {meant} as if they were {taken}", alone)
-    other = "natural, not of base 2" if base else "of base 2, not natural"
-    yield mistake(
-        "lse",
-        f"the log-sum that is returned is {other}",
-        partial(_merge_with_misread_bases, _RETURNED),
-    )
-    yield mistake(
-        "lse", f"the logarithm that is added to the larger log-sum is {other}", _of_other_logarithm
-    )
-    for k, stays in {1: "first", 3: "second"}.items():
-        stale: Compute = lambda base, *given, k=k: (_merge_two_outputs(base, *given)[0], given[k])  # noqa: E731
-        yield mistake("lse", f"the log-sum is not updated: it is the {stays} one", stale)
-    for words, wrong in _WRONG.items():
-        yield mistake("merge", words, wrong)
-    by_logarithms: Compute = lambda base, o1, l1, o2, l2: (  # noqa: E731
-        (o1 * l1 + o2 * l2) / (l1 + l2),
-        _merge_two_outputs(base, o1, l1, o2, l2)[1],
-    )
-    yield mistake(
-        "merge",
-        "the outputs are weighted by their log-sums, not by the powers of these",
-        by_logarithms,
-    )
-
-
-#: Which log-sum-exps are taken for those of the other base: the first, the second, the returned one.
-_MISREAD = {
-    "{meant} are taken as {taken}": (True, True, True),
-    "{meant} are taken as {taken}; the merged one is returned correctly": (True, True, False),
-    "the first of the {meant} is taken as {taken}": (True, False, False),
-    "the second of the {meant} is taken as {taken}": (False, True, False),
-    "the first of the {meant} is taken as {taken}, and so is that of both": (True, False, True),
-    "the second of the {meant} is taken as {taken}, and so is that of both": (False, True, True),
-}
-_RETURNED = (False, False, True)
-
-
-#: A base that is neither e nor 2.
-_OTHER_BASE = "log-sums are taken as logarithms of base {}"
-
-
-def _in_base(x: float, base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
-    # The factor turns logarithms of base x into logarithms of the base.
-    factor = logarithms(namespace_of(o1).asarray(x, dtype=o1.dtype), base)
-    o, lse = _merge_two_outputs(base, o1, factor * l1, o2, factor * l2)
-    return o, lse / factor
-
-
-def _merge_with_misread_bases(
-    which: tuple[bool, bool, bool], base: int | None, o1: Array, l1: Array, o2: Array, l2: Array
-) -> Merged:
-    times, back = _make_base_converters(base, o1)
-    l1, l2 = (back(lse) if wrong else lse for lse, wrong in zip((l1, l2), which[:2], strict=True))
-    o, lse = _merge_two_outputs(base, o1, l1, o2, l2)
-    return o, times(lse) if which[2] else lse
-
-
-def _of_output(change: Callable[..., Array]) -> Callable[..., Merged]:
-    """Return a merge whose output alone is changed, from o₁, o₂ and their weights."""
-
-    def wrong(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
-        lse = _merge_two_outputs(base, o1, l1, o2, l2)[1]
-        return change(o1, o2, powers(l1 - lse, base), powers(l2 - lse, base)), lse
-
-    return wrong
-
-
-def _of_other_logarithm(base: int | None, o1: Array, l1: Array, o2: Array, l2: Array) -> Merged:
-    o, lse = _merge_two_outputs(base, o1, l1, o2, l2)
-    top = namespace_of(l1).maximum(l1, l2)
-    return o, top + _make_base_converters(base, o1)[0](lse - top)
-
-
-_WRONG: dict[str, Callable[..., Merged]] = {
-    "the outputs are added without weights": _of_output(lambda a, b, x, y: a + b),
-    "the outputs are averaged, whatever their log-sums": _of_output(lambda a, b, x, y: (a + b) / 2),
-    "only the second output is weighted": _of_output(lambda a, b, x, y: a + b * y),
-    "only the first output is weighted": _of_output(lambda a, b, x, y: a * x + b),
-}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from symattn.attention.stated_flow import StatedFlow
-from symattn.bounds.mistake import Compute
+from symattn.bounds.changed_steps import ChangedSteps, Laid
+from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
 from symattn.document.codec import called
 from symattn.verification.definitions.definition_flow import FlowOfStatedSteps
-from symattn.verification.definitions.definition_mistakes import Later
+from symattn.verification.definitions.definition_mistakes import DefinitionForm, Later
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.rules import by_role
 
@@ -19,21 +21,41 @@ def define_in_steps(
     spec: StatedFlow,
     step: str,
     inputs: tuple[Input, ...],
-    shapes: Sequence[Mapping[str, int]],
+    shapes: Iterable[Mapping[str, int]],
+    ways: Sequence[Compute] = (),
+    laid: Laid = lambda run: run,
     **more: Any,
 ) -> Definition:
     """Return the definition of stated steps, with further fields of ``Definition`` as given.
 
     ``step`` is blamed if no more is known of a fault. ``ways``, by default the run of the steps alone, begin with it.
+    If arrays are passed in other axes than the steps take, ``laid`` makes a function of these of one of the steps' own.
     """
-    ways: tuple[Compute, ...] = (spec.return_run,)
-    usual: dict[str, Any] = {"title": called(spec), "outputs": spec.returned, "ways": ways}
+    usual: dict[str, Any] = {"title": called(spec), "outputs": spec.returned}
+    every = ways or (spec.return_run,)
     return Definition(
         step=step,
         inputs=inputs,
         shapes=tuple(shapes),
-        mistakes=Later(lambda: by_role.mistakes(spec)),
-        make_flow=partial(FlowOfStatedSteps, spec=spec),
+        ways=tuple(_lay_way(laid, way) for way in every),
+        mistakes=Later(lambda: _lay_mistakes(laid, by_role.mistakes(spec))),
+        numbered=tuple(_lay_family(laid, family) for family in by_role.families(spec)),
+        make_flow=partial(FlowOfStatedSteps, spec=spec, laid=laid),
         described=spec,
         **usual | more,
     )
+
+
+def _lay_way(laid: Laid, way: Compute) -> Compute:
+    """Return a way for arrays as they are passed, with its words."""
+    if isinstance(way, DefinitionForm):
+        return DefinitionForm(way.words, _lay_way(laid, way.run))
+    return replace(way, laid=laid) if isinstance(way, ChangedSteps) else laid(way)
+
+
+def _lay_mistakes(laid: Laid, mistakes: Iterable[Mistake]) -> Iterator[Mistake]:
+    yield from (replace(mistake, way=_lay_way(laid, mistake.run)) for mistake in mistakes)
+
+
+def _lay_family(laid: Laid, family: MistakeFamily) -> MistakeFamily:
+    return replace(family, way=lambda x: _lay_way(laid, family.mistake(x, "").run))

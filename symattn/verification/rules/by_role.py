@@ -7,8 +7,8 @@ from functools import partial
 
 from symattn.attention.flow import Step
 from symattn.attention.stated_flow import StatedFlow
-from symattn.bounds.mistake import Mistake
-from symattn.verification.rules import norms, sums
+from symattn.bounds.mistake import Mistake, MistakeFamily
+from symattn.verification.rules import log_sums, merges, norms, sums
 
 #: From a definition and one of its steps to the mistakes in it.
 Rule = Callable[[StatedFlow, Step], Iterator[Mistake]]
@@ -20,6 +20,12 @@ RULES: Mapping[str, Rule] = {
     "offset": norms.mistakes_of_offset,
     "layer norm": partial(norms.mistakes_of_step, kind="layer"),
     "rms norm": partial(norms.mistakes_of_step, kind="rms"),
+    "lse": log_sums.mistakes_of_step,
+    "merge": merges.mistakes_of_step,
+}
+#: The rule of each role that has mistakes with a number.
+NUMBERED: Mapping[str, Callable[[StatedFlow, Step], Iterator[MistakeFamily]]] = {
+    "merge": merges.families_of_step,
 }
 
 
@@ -28,3 +34,10 @@ def mistakes(spec: StatedFlow) -> Iterator[Mistake]:
     for step in spec.pipeline_of_all:
         if step.role in RULES:
             yield from RULES[step.role](spec, step)
+
+
+def families(spec: StatedFlow) -> Iterator[MistakeFamily]:
+    """Yield the mistakes with a number in the steps of a definition, in their order."""
+    for step in spec.pipeline_of_all:
+        if step.role in NUMBERED:
+            yield from NUMBERED[step.role](spec, step)
