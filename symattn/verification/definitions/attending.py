@@ -32,6 +32,7 @@ from symattn.verification.definitions.inner_attention import (
 from symattn.verification.definitions.inputs_by_letters import Family, Numbers
 from symattn.verification.definitions.output_run import OutputRun
 from symattn.verification.input_source import Array, Random
+from symattn.verification.rules import log_sums
 from symattn.verification.rules.families import families
 
 _WORDS = {
@@ -208,7 +209,7 @@ def by_number(
     steps: Collection[str] = reference.SCORES,
 ) -> Iterator[MistakeFamily]:
     """Yield the mistakes with a number in these ``steps`` of the attention of a definition."""
-    for f in families(spec):
+    for f in (*families(spec), *(log_sums.families() if spec.lse else ())):
         # Any of its numbers changes the same steps.
         if f.variant(f.grid[0]).steps.keys() <= {*steps}:
             yield MistakeFamily(
