@@ -16,6 +16,7 @@ from symattn.bounds.domain import Domain
 from symattn.document.errors import CannotRun
 from symattn.programs.answers import is_complete, is_identity, is_outcome
 from symattn.programs.guard import Tampered
+from symattn.programs.repairing.edit_messages import read_edits
 from symattn.programs.repairing.edits import TIERS, Edit
 from symattn.programs.repairing.trials import JudgedSample, Opened, Samples, Screened
 from symattn.verification.repair import Replacement
@@ -57,11 +58,12 @@ class TrialsInChild:
 
     def edits(self, tier: int) -> list[Edit]:
         """See ``Trials.edits``."""
-        answer = self._ask_trials_in_child("edits", tier)
+        answer = self._ask_trials_in_child("edits_as_text", tier)
         if isinstance(answer, Failure):
             return []
-        edits: list[Edit] = _checked_answer(answer, _is_list_of(answer, _is_edit))
-        return edits
+        edits = _read_edits_of_text(answer)
+        checked: list[Edit] = _checked_answer(edits, _is_list_of(edits, _is_edit))
+        return checked
 
     def screen(self, several: Sequence[tuple[Edit, ...]]) -> list[Screened]:
         """See ``Trials.screen``."""
@@ -124,6 +126,14 @@ def _checked_answer(answer: Any, is_right: bool) -> Any:
 
 def _is_list_of(answer: Any, is_right: Callable[[Any], bool]) -> bool:
     return type(answer) is list and all(map(is_right, answer))
+
+
+def _read_edits_of_text(answer: Any) -> list[Edit] | None:
+    """Return the edits of an answer, or None if it is no text of edits."""
+    try:
+        return read_edits(answer) if type(answer) is str else None
+    except ValueError:
+        return None
 
 
 def _is_whole(x: Any) -> bool:

@@ -25,6 +25,7 @@ from symattn.programs import layouts
 from symattn.programs.calls import captured
 from symattn.programs.names import Function
 from symattn.programs.repairing.agreement import agrees_with_other_code
+from symattn.programs.repairing.edit_messages import write_edits
 from symattn.programs.repairing.edited_kernels import within_memory
 from symattn.programs.repairing.edits import Edit, edited_lines, enumerate_edits, origin_of_lines
 from symattn.programs.repairing.effective_edits import effective_edits
@@ -216,6 +217,10 @@ class Trials:
         assert self._observed is not None, "opened before edits are enumerated"
         edits = enumerate_edits(self.sources, self._observed, self._samples.numbers, (tier,))
         return self._order_edits_of_kernels(edits) if self.sources.has_kernels else edits
+
+    def edits_as_text(self, tier: int) -> str:
+        """Return the edits of one tier as a process sends them."""
+        return write_edits(self.edits(tier))
 
     def _order_edits_of_kernels(self, edits: Sequence[Edit]) -> list[Edit]:
         """Return likely edits first, without those by which a wrong call would compute what it does."""

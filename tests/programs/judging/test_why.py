@@ -23,6 +23,7 @@ from symattn.programs.judging import judging
 from symattn.programs.judging.judgement import Status
 from symattn.programs.judging.judging import CandidateJudge
 from symattn.programs.repairing.apart import TrialsInChild
+from symattn.programs.repairing.edit_messages import write_edits
 from symattn.programs.repairing.edits import Edit
 from symattn.programs.repairing.trials import Opened, Screened
 from symattn.programs.verifying import Options
@@ -60,9 +61,16 @@ _EDIT = Edit("axis", 1, 0, (Replacement(3, 0, 3, 1, "a"),), "b", "a")
 #: A question, and an answer that symattn's own code never gives.
 FORGED: dict[str, tuple[str, tuple[Any, ...], Any]] = {
     "a file": ("open", (), Opened(b"f.py", "")),  # type: ignore[arg-type]
-    "no replacement": ("edits", (1,), [Edit("axis", 1, 0, (), "b", "a")]),
-    "a replacement": ("edits", (1,), [Edit("axis", 1, 0, ((3, 0, 3, 1, "a"),), "b", "a")]),  # type: ignore[arg-type]
-    "a line before the first": ("edits", (1,), [Edit("axis", 1, 0, (Replacement(0, 0, 3, 1, "a"),), "b", "a")]),
+    "no replacement": ("edits", (1,), write_edits([replace(_EDIT, replacements=())])),
+    "a replacement": ("edits", (1,), write_edits([replace(_EDIT, replacements=((3, 0, 3, 1),))])),  # type: ignore[arg-type]
+    "a line before the first": (
+        "edits",
+        (1,),
+        write_edits([replace(_EDIT, replacements=(Replacement(0, 0, 3, 1, "a"),))]),
+    ),
+    "edits as objects": ("edits", (1,), [_EDIT]),
+    "no list": ("edits", (1,), "7"),
+    "no text of edits": ("edits", (1,), "[" * 100_000),
     "an edit of no list": ("screen", ([(_EDIT,)],), [Screened(1, True)]),
     "a number": ("score", ([_EDIT],), ["1"]),
     "too few": ("score", ([_EDIT],), []),
@@ -70,10 +78,10 @@ FORGED: dict[str, tuple[str, tuple[Any, ...], Any]] = {
     "work": ("work_done", (), "much"),
     "a number beyond floats": ("work_done", (), 10**400),
     "no number": ("score", ([_EDIT],), [float("nan")]),
-    "a long text": ("edits", (1,), [replace(_EDIT, new="a " * 50_000)]),
-    "an array": ("edits", (1,), [replace(_EDIT, likely=np.zeros(2))]),  # type: ignore[arg-type]
-    "an array of later": ("edits", (1,), [replace(_EDIT, repeats_call=np.zeros(2))]),  # type: ignore[arg-type]
-    "a field that is missing": ("edits", (1,), [object.__new__(Edit)]),
+    "a long text": ("edits", (1,), write_edits([replace(_EDIT, new="a " * 50_000)])),
+    "a list": ("edits", (1,), write_edits([replace(_EDIT, likely=[0, 0])])),  # type: ignore[arg-type]
+    "a list of later": ("edits", (1,), write_edits([replace(_EDIT, repeats_call=[0, 0])])),  # type: ignore[arg-type]
+    "a field that is missing": ("edits", (1,), '[["axis", 1, 0]]'),
     "no path": ("open", (), Opened("f\0.py", "")),
 }
 
