@@ -74,7 +74,7 @@ class Target:
         self.convention = convention
         self.begin_call: Callable[[], None] = lambda: None  # called before each ``run``
         self.is_brief = False  # whether residues are tried at few sizes alone, as in slow kernels
-        # whether residues at larger sizes are to refute alone, as those of an edit
+        # whether residues prove at small sizes alone, as those of an edit, and at a few larger ones may only refute
         self.refutes_at_large_sizes = False
         # entered around each call, for edited functions
         self.around_call: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
@@ -226,6 +226,7 @@ class Target:
             FEW,
             FEW_CELLS,
             LARGE,
+            OF_EDIT,
             TOGETHER,
             identity,
             multiples,
@@ -233,11 +234,12 @@ class Target:
         )  # slow to import
         from symattn.verification.semantics import SIZES
 
-        stages = (
-            (FEW, multiples(domain or Domain()))
-            if self.is_brief
-            else (SIZES, LARGE, multiples(domain or Domain()), TOGETHER)
-        )
+        of_multiples = multiples(domain or Domain())
+        stages: tuple[Sequence[Sizes], ...] = (SIZES, LARGE, of_multiples, TOGETHER)
+        if self.is_brief:
+            stages = FEW, of_multiples
+        elif self.refutes_at_large_sizes:
+            stages = *OF_EDIT, of_multiples
         most = {"cells": FEW_CELLS} if self.is_brief else {}
 
         def test(sizes: Sequence[Sizes], is_refuting: bool = False) -> IdentityResult:

@@ -169,6 +169,7 @@ class Laid(Target):
     ) -> IdentityResult:
         """Return the identity test on residues, if the definition runs on them: see ``identity``."""
         from symattn.programs.identity import (
+            OF_EDIT,
             TOGETHER,
             identity_of_definition,
             multiples,
@@ -177,7 +178,8 @@ class Laid(Target):
         from symattn.verification.semantics import SIZES
 
         few = SIZES[:3]  # a definition has more steps than an attention, and larger degrees
-        stages = (few, multiples(domain or Domain()), TOGETHER)
+        larger = OF_EDIT[1] if self.refutes_at_large_sizes else TOGETHER
+        stages = (few, multiples(domain or Domain()), larger)
         test = partial(identity_of_definition, self, domain=domain)
         refute = partial(test, is_refuting=True) if self.refutes_at_large_sizes else None
         return tried_apart(self, test, seconds, stages, refute)

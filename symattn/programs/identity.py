@@ -49,6 +49,9 @@ LARGE = (Sizes(64, 64, 4, 3, 6), Sizes(2, 258, 4, 2, 6))
 TOGETHER = (Sizes(140, 270, 100, 66, 6), Sizes(140, 150, 100, 66, 6))
 #: The smallest of the usual sizes, and several short blocks of keys, where larger sizes take too long.
 FEW = (SIZES[0], Sizes(5, 35, 16, 20, 6))
+#: The sizes at which an edit is proved, and larger ones at which one point may refute it. What square and wide ones
+#: would show, floats show that are asked in a new search.
+OF_EDIT = (SIZES[:3], (SIZES[3], LARGE[1]))
 _CELLS = 1 << 17  # scores of all heads and items in one run
 #: The same where each run takes long: only the smallest size has several items.
 FEW_CELLS = 1 << 8
