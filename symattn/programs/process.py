@@ -20,6 +20,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import inf
 from pathlib import Path
 from typing import IO, Any
 
@@ -169,6 +170,25 @@ class Waiting:
             self._before or time_spent(self._process),
         )
         return worked - before, ready - ready_before
+
+
+#: Seconds after the beginning of a call within which that of another is not said: most edits are called for less than
+#: a message takes. A call that does not return is then stopped by so much earlier.
+_BETWEEN_CALLS = 0.02
+
+
+def seldom(say: Callable[[], None]) -> Callable[[], None]:
+    """Return what says that a call begins, unless it has said so a moment ago."""
+    last = -inf
+
+    def begun() -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= _BETWEEN_CALLS:
+            last = now
+            say()
+
+    return begun
 
 
 class Inbox:

@@ -23,7 +23,7 @@ from symattn.programs.calls import Target, announced, captured
 from symattn.programs.loading import load
 from symattn.programs.messages import Sender
 from symattn.programs.names import Function
-from symattn.programs.process import Inbox, receive
+from symattn.programs.process import Inbox, receive, seldom
 from symattn.programs.refusing import where
 from symattn.verification.effort import ready_time
 
@@ -46,7 +46,7 @@ def main() -> None:
     faulthandler.enable(all_threads=False)
     inbox = Inbox()
     threading.Thread(target=_receive_requests, args=(requests, inbox), daemon=True).start()
-    server = _Server(partial(_send_timed_message, replies, ("call",)))
+    server = _Server(seldom(partial(_send_timed_message, replies, ("call",))))
     while True:
         question, *rest = inbox.get()
         _remember_objects(rest)
