@@ -281,7 +281,10 @@ class AttentionSearch(Search):
         )
 
     def _count_keys(self, judged: CaseResult) -> int:
-        sizes = self.session.subject.source.measured(judged)
+        source = self.session.subject.source
+        sizes = source.sizes(judged)
+        # To measure a case may take a run of the definition.
+        sizes = sizes if "n_k" in sizes else source.measured(judged)
         # Tokens that attend to each other have one size.
         return sizes.get("n_k", sizes["n_q"])
 
