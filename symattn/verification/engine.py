@@ -73,6 +73,7 @@ _ONE_COMPILED_OF = 16
 _MUCH_LARGER = 4
 _COMPILED_SIZES = 2  # of each group, if the process is not trusted
 _SMALLER_SEED = 31  # of the cases in which only some sizes are large
+_LEAST = power.LEAST  # cases of each group, if it has so many
 _FOR_LAST = 0.25  # share of the processor time that is reserved for the last groups
 _SHRUNK = 2  # factor by which a case must be smaller to stand for the large ones
 # calls in the memory of earlier ones, and the number of inputs that these start from
@@ -152,6 +153,7 @@ class Session:
     compiled_of_group: dict[str, set[Hashable]] = field(default_factory=dict)
     places_of_sizes: dict[Hashable, int] = field(default_factory=dict)
     largest_compiled: int = 0  # entries of the largest call with compiled programs
+    fewest_of_group: int = _LEAST  # cases that run whatever effort is left
     distrusts_numpy: bool = False  # NumPy was wrong where a compiled program is right
     wrong_platform: str = ""  # why no outputs in floats are judged, although they were computed
 
@@ -433,7 +435,8 @@ class Session:
         try:
             for case in self.ahead(cases):
                 # The first cases run even if no units are left, or the verdict would be undecided.
-                self.effort.kept = kept if len(self.called) - before >= power.LEAST else -inf
+                is_least = len(self.called) - before < self.fewest_of_group
+                self.effort.kept = -inf if is_least else kept
                 if self.over:
                     self.untried += [name] if name not in self.untried else []
                     return

@@ -481,7 +481,11 @@ class _EditSearch:
         block = self._opened.longest_block
         # More tokens than two blocks, so that full and partial blocks both occur.
         most_tokens = max(_TOKENS_OF_KERNEL, 2 * block + _BEYOND_BLOCKS) if block else 0
-        return examine(self._session, edited, self._refuting, most_tokens)
+        work_done = self._trials.work_done
+        answer = examine(self._session, edited, self._refuting, most_tokens, work_done)
+        # Its work is that of the answer, which is spent as a whole.
+        self._work = work_done()
+        return answer
 
     def _add_refuting_samples(self) -> None:
         """Let trials ask calls as large as the smallest ones that refuted single edits, with numbers drawn anew.

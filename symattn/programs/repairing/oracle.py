@@ -8,7 +8,7 @@ and NaN behind masks if the domain has them. It must not refuse an input that th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,6 +29,8 @@ _REFUTING = 2  # cases of an edit that refute others at once
 _FEWER = 4  # a part of the random inputs of a verification is drawn anew
 _FEWER_OF_KERNELS = 16  # the same for interpreted kernels
 _CALLS_OF_RESIDUES = 1000  # what the residues of a candidate count as
+_FEW_ENTRIES = 1024  # of a call that makes few passes of loops
+_FEWEST_OF_GROUP = 1  # cases of a group once the work of a search is done
 
 
 @dataclass(frozen=True)
@@ -46,12 +48,17 @@ class EditAnswer:
 
 
 def examine(
-    session: Session, edited: Runner, refuting: list[Case] | None = None, most_tokens: int = 0
+    session: Session,
+    edited: Runner,
+    refuting: list[Case] | None = None,
+    most_tokens: int = 0,
+    work_done: Callable[[], float] = lambda: 0.0,
 ) -> EditAnswer:
     """Ask the last questions about an edited function.
 
     ``refuting`` are cases that refuted other edits in a new search; it gets those that refute this one. The new search
     takes at most so many tokens if ``most_tokens`` is not 0: interpreted kernels are slow, and get a few blocks.
+    ``work_done`` returns the passes of loops so far, as calls: where they are many, the search asks fewer large calls.
     """
     refuting = [] if refuting is None else refuting
     calls: list[Case] = []
@@ -59,6 +66,7 @@ def examine(
         if (failed := _find_failing_case(session, edited, calls)) is not None:
             return EditAnswer(None, reason=f"floats, {failed.case.group}", work=len(calls))
         again = _session_of(session, edited, most_tokens)
+        again.count_work(work_done)
         # Cases that refuted other edits come first: they are few, and may refute this one too.
         calls += refuting
         if any(again.run_case(case).finding is not None for case in refuting):
@@ -124,9 +132,21 @@ class _SessionOfEdit(Session):
     function, needs no power. What is not near float64, relative to its row and its column, is judged by its bound.
     """
 
+    _work_done: Callable[[], float] = staticmethod(lambda: 0.0)
+    _work = 0.0
+
+    def count_work(self, work_done: Callable[[], float]) -> None:
+        """Spend what ``work_done`` adds from now on, beside the calls themselves."""
+        self._work_done, self._work = work_done, work_done()
+
     def call(self, case: Case) -> Outcome:
         """Call the function, and judge nothing; see ``Session``. A loop that is taken for endless is no fault."""
-        return _with_endless_loop_as_late(super().call(case))
+        outcome = _with_endless_loop_as_late(super().call(case))
+        # Loops over single numbers take seconds where inputs are large.
+        if case.size > _FEW_ENTRIES:
+            before, self._work = self._work, self._work_done()
+            self.effort.spend(calls=max(self._work - before, 0.0))
+        return outcome
 
     def run_case(
         self, case: Case, or_smaller: bool = False, by_first_way: bool = False
@@ -165,7 +185,7 @@ def _is_near_in_its_row_and_column(part: Part) -> bool:
     return bool((is_near | ~np.isfinite(near)).all())
 
 
-def _session_of(session: Session, edited: Runner, most_tokens: int = 0) -> Session:
+def _session_of(session: Session, edited: Runner, most_tokens: int = 0) -> _SessionOfEdit:
     promised, fewer = session.promised, _FEWER
     if most_tokens:
         fewest = max(most_tokens, promised.min_tokens)
@@ -191,6 +211,8 @@ def _searched_anew(session: Session, again: Session, is_slow: bool) -> EditAnswe
     again.identity = hints.residues(again)
     # Without units the first cases of each group run alone: a call of a kernel is slow, and all judged ones passed.
     granted = 0.0 if is_slow else for_finding(again.examples)
+    if not is_slow:
+        again.fewest_of_group = _FEWEST_OF_GROUP
     again.finding = again.effort_of(granted)
     answer = _answer_of_new_search(session, again)
     return replace(answer, work=_CALLS_OF_RESIDUES + granted - again.finding.units)

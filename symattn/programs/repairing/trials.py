@@ -276,8 +276,11 @@ class Trials:
         return result
 
     def work_done(self) -> float:
-        """Return the work of all trials so far, counted in calls; compiling an edit counts as one."""
-        return self._work
+        """Return the work of all trials so far, counted in calls; compiling an edit counts as one.
+
+        Of the last questions the passes of loops count, which alone are not seen where they are asked.
+        """
+        return self._work + self.sources.passes // _PASSES_OF_CALL
 
     def _make_version_for_samples(self, edits: Sequence[Edit]) -> Target | None:
         """Return the target with edits of one function for samples, or None if they give no code."""
@@ -294,6 +297,7 @@ class Trials:
 
     def _begin_last_call(self) -> None:
         """Count the passes of loops in this call by itself: the last questions ask hundreds."""
+        self._work += self.sources.passes // _PASSES_OF_CALL
         self.sources.passes, self.sources.most_passes = 0, MAX_PASSES_OF_LAST_CALLS
 
     def _begin_call(self, sample: JudgedSample) -> None:
