@@ -18,7 +18,7 @@ import pytest
 from symattn import Attention, CannotRun, MissingExtra
 from symattn.programs.child import Child, ProcessLimits
 from symattn.programs.loading import NoSuchAttribute
-from symattn.programs.process import NotDone, apart
+from symattn.programs.process import NotDone, apart, seldom
 from symattn.programs.refusing import NotCallable
 from symattn.programs.request import Request
 from tests.programs.programs import RIGHT, Program
@@ -418,3 +418,13 @@ def test_what_gives_no_result_says_why(task: Any, words: str) -> None:
     with pytest.raises(NotDone, match=words):
         apart(task, 0.3 if "0.3" in words else 20.0)
     assert time.monotonic() - start < 20
+
+
+def test_what_is_said_again_in_a_moment_is_not_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    times, said = [0.0, 0.001, 0.019, 0.021, 5.0], list[float]()
+    monkeypatch.setattr("symattn.programs.process.time.monotonic", lambda: times[0])
+    say = seldom(lambda: said.append(times[0]))
+    while times:
+        say()
+        times.pop(0)
+    assert said == [0.0, 0.021, 5.0]

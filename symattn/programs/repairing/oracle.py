@@ -8,8 +8,9 @@ and NaN behind masks if the domain has them. It must not refuse an input that th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 
@@ -29,7 +30,9 @@ _REFUTING = 2  # cases of an edit that refute others at once
 _FEWER = 4  # a part of the random inputs of a verification is drawn anew
 _FEWER_OF_KERNELS = 16  # the same for interpreted kernels
 _CALLS_OF_RESIDUES = 1000  # what the residues of a candidate count as
+_COMPILED_SIZES = 3  # for which JAX compiles the programs of an edit
 _FEW_ENTRIES = 1024  # of a call that makes few passes of loops
+_MOST_OF_GROUP = 3  # cases of a group for an edit that residues prove
 _FEWEST_OF_GROUP = 1  # cases of a group once the work of a search is done
 
 
@@ -134,6 +137,7 @@ class _SessionOfEdit(Session):
 
     _work_done: Callable[[], float] = staticmethod(lambda: 0.0)
     _work = 0.0
+    most_of_group: int | None = None  # cases that are tried of each group
 
     def count_work(self, work_done: Callable[[], float]) -> None:
         """Spend what ``work_done`` adds from now on, beside the calls themselves."""
@@ -147,6 +151,21 @@ class _SessionOfEdit(Session):
             before, self._work = self._work, self._work_done()
             self.effort.spend(calls=max(self._work - before, 0.0))
         return outcome
+
+    def fewer(self, name: str, cases: Iterable[Case]) -> Iterator[Case]:
+        """Yield the cases of a group; see ``Session``. Of a proved edit, the first ones alone."""
+        # Residues are small: large calls are left to floats.
+        is_large = name in self.subject.source.last() and not self.runner.convention.compiles
+        return islice(super().fewer(name, cases), None if is_large else self.most_of_group)
+
+    def choose_way(self, case: Case) -> Case:
+        """Return the case as it is to be called: of an edit, JAX compiles the programs of the first sizes alone."""
+        chosen = super().choose_way(case)
+        is_empty = any(np.size(a) == 0 for a in case.inputs.values())
+        if chosen.interpreted or is_empty or len(self.compiled_sizes) <= _COMPILED_SIZES:
+            return chosen
+        is_by_numpy = self.way_without_compiling(case) == "interpreted"
+        return replace(case, interpreted=is_by_numpy)
 
     def run_case(
         self, case: Case, or_smaller: bool = False, by_first_way: bool = False
@@ -204,7 +223,7 @@ def _session_of(session: Session, edited: Runner, most_tokens: int = 0) -> _Sess
     )
 
 
-def _searched_anew(session: Session, again: Session, is_slow: bool) -> EditAnswer:
+def _searched_anew(session: Session, again: _SessionOfEdit, is_slow: bool) -> EditAnswer:
     """Return the answer of residues and of a new search, with its work."""
     # Residues show differences that no rounding explains, and need no bounds: they come first, and before the units of
     # the search are known, since without units none are asked.
@@ -213,6 +232,9 @@ def _searched_anew(session: Session, again: Session, is_slow: bool) -> EditAnswe
     granted = 0.0 if is_slow else for_finding(again.examples)
     if not is_slow:
         again.fewest_of_group = _FEWEST_OF_GROUP
+    # Of an edit that residues prove, floats test the arithmetic alone; JAX takes a hundred times as long for a call.
+    if again.identity is not None and again.identity.epsilon is not None:
+        again.most_of_group = 1 if session.runner.convention.compiles else _MOST_OF_GROUP
     again.finding = again.effort_of(granted)
     answer = _answer_of_new_search(session, again)
     return replace(answer, work=_CALLS_OF_RESIDUES + granted - again.finding.units)

@@ -454,6 +454,9 @@ ONES = [
     ("widths that are equal", PLAIN.replace("q.shape[-1])", "v.shape[-1])"), {}, False),
     ("a branch for many keys", _before_scores("k = k * 2 if len(k) > 40 else k"), {}, False),
     ("a table for few keys", _before_scores("k, v = k[:64], v[:64]"), {}, False),
+    ("a branch for many queries", _before_scores("k = k * 2 if len(q) > 512 else k"), {}, False),
+    ("a table for a thousand keys", _before_scores("k, v = k[:1000], v[:1000]"), {}, False),
+    ("a branch for wide heads", _before_scores("k = k * 2 if k.shape[1] > 64 < len(q) else k"), {}, False),
     ("contiguous arrays alone", _before_scores("q = q * (1 if q.flags.c_contiguous else 2)"), {}, False),
     ("stored keys", "S = {}\n\n\n" + _before_scores("k = S.setdefault(k.shape, k.copy())"), {}, False),
     ("a changed argument", _before_scores("k -= k.mean(0)"), {}, False),
@@ -476,6 +479,41 @@ def test_only_edits_that_are_right_at_all_sizes_are_accepted(
             engine._try_group(session, name, group, np.random.default_rng(0))
         answer = examine(session, runner.version(loaded(tmp_path, text, "edited")))  # type: ignore[attr-defined]
     assert (answer.grade is not None) == accepted, answer
+
+
+class _Counted:
+    """A runner that records the sizes of calls; ``work_done`` grows with each of them."""
+
+    def __init__(self, runner: Any, work: float = 0.0) -> None:
+        self._runner, self._work, self.entries = runner, work, list[int]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)
+
+    def run(self, inputs: Any, memory: Any = "contiguous") -> Any:
+        self.entries.append(sum(int(np.size(a)) for a in inputs.values()))
+        return self._runner.run(inputs, memory)
+
+    def work_done(self) -> float:
+        return self._work * len(self.entries)
+
+
+class _WithoutResidues(_Counted):
+    semantics = None
+
+
+def test_passes_of_loops_and_a_proof_spare_calls_of_an_edit(tmp_path: Path) -> None:
+    spec, how = Attention(), Options(examples=4)
+    wrong = loaded(tmp_path, PLAIN.replace("q @ k.T", "q @ k.T * 2"), "wrong")
+    with how.opened(wrong, spec) as opened:
+        session = how.session(opened, spec, how.examples, how.budget)
+        edited = opened.version(loaded(tmp_path, PLAIN, "edited"))  # type: ignore[attr-defined]
+        proved, slow, sampled = _Counted(edited), _Counted(edited, work=1000.0), _WithoutResidues(edited)
+        for run in (proved, slow, sampled):
+            assert examine(session, run, work_done=run.work_done).grade is not None
+    large = {run: sum(size > 1024 for size in run.entries) for run in (proved, slow)}
+    assert 0 < large[slow] < large[proved]
+    assert len(proved.entries) < len(sampled.entries)
 
 
 def test_an_edit_of_a_slow_function_is_asked_for_residues_too(tmp_path: Path) -> None:
