@@ -429,6 +429,14 @@ class Session:
         compiles = self.runner.convention.compiles and not self.distrusts_numpy
         return "interpreted" if is_plain and compiles else case.memory
 
+    def without_compiling(self, case: Case) -> Case:
+        """Return a case of a search whose result JAX's own programs confirm: NumPy runs them where JAX would compile.
+
+        What a process says that is not trusted must not depend on who runs its programs.
+        """
+        is_by_numpy = self.is_trusted and self.way_without_compiling(case) == "interpreted"
+        return replace(case, interpreted=is_by_numpy)
+
     def share(self, name: str, cases: Iterable[Case], kept: float = 0.0) -> Iterator[Case]:
         """Yield the first few cases of a group, and the others while more effort remains than is ``kept``."""
         before = len(self.called)

@@ -14,6 +14,7 @@ from symattn.bounds.called_target import same_bits
 from symattn.bounds.case_result import Case
 from symattn.programs import interpreting
 from symattn.programs.verifying import Options
+from symattn.verification.diagnosis import faults
 from symattn.verification.probing import behaviour
 from symattn.verification.session_report import find_largest_judged_sizes
 from tests.verification.naming import convicts
@@ -132,6 +133,23 @@ def test_a_wrong_result_that_numpy_did_not_run_stands() -> None:
         judged = session.take(Case("shapes", "not compiled", arrays(3)))
     assert judged is not None
     assert (judged.finding, session.distrusts_numpy) == ("values", False)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("is_numpy_wrong", [False, True])
+def test_the_smallest_wrong_input_is_wrong_by_jax_itself(monkeypatch: pytest.MonkeyPatch, is_numpy_wrong: bool) -> None:
+    """NumPy, which runs the smaller calls, has another exponential."""
+    how = Options()
+    with how.opened(lambda q, k, v: right(q, k, v) * (2 if len(q) > 8 else 1), Attention()) as runner:
+        session = how.session(runner, Attention())
+        judged = session.take(Case("shapes", "compiled", arrays(20)))
+        assert judged is not None
+        if is_numpy_wrong:
+            rules = {**interpreting._RULES, "exp": lambda equation, x: np.exp2(x)}
+            monkeypatch.setattr(interpreting, "_RULES", rules)
+        smallest = faults._reduce_to_smallest_case(session, judged, lambda _: True)
+    assert (smallest.finding, smallest.outcome.interpreted) == ("values", False)
+    assert (len(smallest.case.inputs["q"]), session.distrusts_numpy) == (9, is_numpy_wrong)
 
 
 def test_bits_by_numpy_and_by_xla_are_no_repeated_call() -> None:

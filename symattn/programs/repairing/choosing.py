@@ -122,7 +122,8 @@ def _smaller_wrong_calls(session: Session, wrong: Sequence[CaseResult]) -> list[
     rng, left = np.random.default_rng((session.seed, _SMALLER_SEED)), _SMALLER_TRIES
     for cases in engine.yield_cases_of_fewer_sizes(session, smallest, rng):
         small = (c for c in cases if _SHRUNK * c.size <= smallest.case.size and session.admits(c))
-        judged = [session.run_case(case) for case in islice(small, min(left, _TRIES_OF_SIZES))]
+        tried = islice(small, min(left, _TRIES_OF_SIZES))
+        judged = [session.run_case(session.without_compiling(case)) for case in tried]
         left -= len(judged)
         wrong_again = [r for r in judged if r.finding in ("values", "not finite") and r.parts]
         if wrong_again or not left:
@@ -494,14 +495,18 @@ class _EditSearch:
         """
         session, rng = self._session, np.random.default_rng((self._session.seed, _REFUTING_SEED))
         small = sorted((c for c in self._refuting if c.size <= _MAX_REFUTING), key=lambda c: c.size)
-        judged = [session.run_case(case) for case in small[:_MOST_REFUTING]]
+
+        def run(case: Case) -> CaseResult:
+            return session.run_case(session.without_compiling(case))
+
+        judged = [run(case) for case in small[:_MOST_REFUTING]]
         for refuted in judged[:]:
             # The call itself may have equal numbers, which one more edit leaves as they are.
             alike = session.subject.source.resized(
                 session, session.subject.source.sizes(refuted), rng
             )
             cases = [Case(refuted.case.group, "drawn anew", x) for x in islice(alike, 1)]
-            judged += [session.run_case(case) for case in cases if session.admits(case)]
+            judged += [run(case) for case in cases if session.admits(case)]
         samples = [_sample_of(session, r) for r in judged if r.finding in _FINDINGS and r.parts]
         if samples:
             self._trials.add(samples)

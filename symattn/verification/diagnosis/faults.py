@@ -201,6 +201,11 @@ def _reduce_to_smallest_case(
     """Reduce the finding to the smallest inputs that show it."""
     best, subject = [judged], session.subject
 
+    def is_alike(case_result: CaseResult) -> bool:
+        # A smaller input with another finding, or cause, is another fault.
+        findings = _SAME.get(judged.finding or "", (judged.finding,))
+        return case_result.finding in findings and shows(case_result)
+
     def fails(inputs: Inputs) -> bool:
         if session.effort.over:
             return False
@@ -208,21 +213,23 @@ def _reduce_to_smallest_case(
             whole = subject.source.completed(session, inputs)
             if not subject.source.fits(session, whole):
                 return False
-            case_result = session.run_case(
-                Case(judged.case.group, judged.case.name, whole, judged.case.memory)
-            )
+            case = Case(judged.case.group, judged.case.name, whole, judged.case.memory)
+            case_result = session.run_case(session.without_compiling(case))
         except UNFIT:
             return False
-        # A smaller input with another finding, or cause, is another fault.
-        alike = case_result.finding in _SAME.get(judged.finding or "", (judged.finding,)) and shows(
-            case_result
-        )
-        if alike:
+        if is_alike(case_result):
             best[0] = case_result
-        return alike
+            return True
+        return False
 
     axes = subject.source.axes(judged.case.inputs)
     reduce(dict(judged.case.inputs), fails, axes, session.domain, subject.trials)
+    if best[0].outcome.interpreted:
+        best[0] = session.run_case(replace(best[0].case, interpreted=False))
+        # Where NumPy is to blame, JAX makes all calls.
+        if not is_alike(best[0]):
+            session.distrusts_numpy = True
+            return _reduce_to_smallest_case(session, judged, shows)
     smallest = session.judge_by_all_ways(best[0])
     return session.judge_by_all_ways(judged) if smallest.finding is None else smallest
 
