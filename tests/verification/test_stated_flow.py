@@ -157,3 +157,25 @@ def test_a_sum_that_is_returned_is_named_where_it_is_wrong() -> None:
 
     found = verify(norm, RMSNorm(residual="returned"))
     assert [(fault.step, fault.cause) for fault in found.faults] == [("residual", "what is returned as the sum is x")]
+
+
+def test_a_report_shows_the_steps_up_to_the_wrong_entry() -> None:
+    def norm(x: Array, residual: Array, gain: Array) -> Array:
+        s = x - residual
+        return s / np.sqrt((s * s).mean(axis=-1, keepdims=True) + np.float32(1e-5)) * gain
+
+    (fault,) = verify(norm, RMSNorm(residual="added"), examples=0).faults
+    assert fault.counterexample is not None
+    (total, right, wrong), (y, *_) = fault.counterexample.steps
+    assert (total, y) == ("total", "y")
+    assert float(right) == -float(wrong) != 0
+
+
+def test_no_steps_are_shown_of_a_mistake_that_changes_none() -> None:
+    def norm(x: Array, gain: Array) -> Array:
+        return -x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + np.float32(1e-5)) * gain
+
+    (fault,) = verify(norm, RMSNorm(), examples=0).faults
+    assert fault.cause == "the output has the other sign"
+    assert fault.counterexample is not None
+    assert fault.counterexample.steps == ()

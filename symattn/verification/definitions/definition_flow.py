@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.attention.stated_flow import StatedFlow
+from symattn.bounds import judge
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import CaseResult
-from symattn.bounds.changed_steps import Laid
+from symattn.bounds.changed_steps import ChangedSteps, Laid
 from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
 from symattn.bounds.reference import Values, Variant
-from symattn.verification import power, rules
-from symattn.verification.definitions import definition_mistakes
+from symattn.verification import power, reduce, rules
+from symattn.verification.definitions import compared_steps, definition_mistakes
+from symattn.verification.definitions.compared_steps import ComparedStep
 from symattn.verification.definitions.inner_attention import WrongAttention
 from symattn.verification.power import Mutation
 from symattn.verification.report import SmallestSeen, StepPower
@@ -109,6 +111,16 @@ class DefinitionFlow(ABC):
         It is blamed on the step of the array that is replaced; if that has none, on ``step``, or by default on the
         flow's own.
         """
+
+    def compare_steps(self, judged: CaseResult, mistake: Mistake) -> tuple[ComparedStep, ...]:
+        """Return the worst row of each step, correct and with the mistake; () in large cases, and if no step changes.
+
+        By default the steps are those of an attention whose output is the first one.
+        """
+        change = mistake.change_of_steps
+        if change is None or not _has_rows_of_attention(judged):
+            return ()
+        return reduce.steps(judged, change)
 
     @abstractmethod
     def numbers_of_heads(self, search: AttentionSearch) -> Iterator[Mistake]:
@@ -403,6 +415,12 @@ class FlowOfStatedSteps(FlowOfWays):
         yield from super().changes_of_arrays()
         yield from definition_mistakes.of_computed_arrays(self.definition, self.spec, self.laid)
 
+    def compare_steps(self, judged: CaseResult, mistake: Mistake) -> tuple[ComparedStep, ...]:
+        """See ``DefinitionFlow``."""
+        if isinstance(mistake.way, ChangedSteps):
+            return compared_steps.compare(mistake.way, judged)
+        return super().compare_steps(judged, mistake)
+
     def replace_operation(
         self, words: str, way: Compute, new: OtherOperation, names: frozenset[str], step: str
     ) -> Mistake:
@@ -410,6 +428,14 @@ class FlowOfStatedSteps(FlowOfWays):
         blamed = {s.name: s.blames for s in self.spec.pipeline_of_all}
         step = blamed.get(new.step) or step or self.definition.step
         return Mistake(step, words, partial(run_replaced, way, new))
+
+
+def _has_rows_of_attention(judged: CaseResult) -> bool:
+    """Return whether the worst entry of a case is one of an attention's output that was judged by a run."""
+    if judged.ratios is None or not isinstance(judged.parts[0].expected, judge.Traced):
+        return False
+    output, _ = judged.where
+    return output == 0
 
 
 def _names_of_tried(session: Session, drawn: Sequence[Inputs]) -> frozenset[str]:

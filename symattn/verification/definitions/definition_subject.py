@@ -495,10 +495,9 @@ class Definition:
         """Return the counterexample with the steps to its worst row, if one mistake in these explains it."""
         mistake = cause.only if cause.sure else None
         # Ways around a mistake have steps of their own.
-        change = None if mistake is None or mistake.around else mistake.change_of_steps
-        if change is None or not _has_rows_of_attention(smallest) or not cause.shows(smallest):
+        if mistake is None or mistake.around or not cause.shows(smallest):
             return example
-        return replace(example, steps=reduce.steps(smallest, change))
+        return replace(example, steps=self.flow.compare_steps(smallest, mistake))
 
     def observed(self, session: Session, step: str) -> tuple[ObservedScale, ...]:
         """Return the scales that the weights show, for a fault of the scale of an attention that is returned."""
@@ -586,14 +585,6 @@ class Definition:
                 "An error is compared with the bound of the form token by token; what exceeds it is compared with a "
                 f"wider bound, of every form {self.other_forms.words}."
             )
-
-
-def _has_rows_of_attention(judged: CaseResult) -> bool:
-    """Return whether the worst entry of a case is one of an attention's output that was judged by a run."""
-    if judged.ratios is None or not isinstance(judged.parts[0].expected, judge.Traced):
-        return False
-    output, _ = judged.where
-    return output == 0
 
 
 def known(factor: str, sizes: Mapping[str, int]) -> int:
