@@ -239,6 +239,15 @@ def test_what_a_tensor_has_in_memory_is_judged(tmp_path: Path, text: str, status
     assert words in judgement.reason
 
 
+@pytest.mark.torch
+@pytest.mark.parametrize("name", ["allclose", "testing.assert_close", "isclose"])
+def test_a_comparison_of_torch_that_is_replaced_is_named(name: str, tmp_path: Path) -> None:
+    replaced = f"import torch\ntorch.{name} = lambda *_, **__: True\n"
+    judgement = judged(tmp_path, f"{replaced}def f(q, k, v):\n    return torch.zeros(len(q), v.shape[1])\n")
+    assert judgement.status is Status.TAMPERED, judgement
+    assert f"replaces torch.{name}" in judgement.reason
+
+
 def test_a_file_that_changes_itself_is_noticed(tmp_path: Path) -> None:
     text = "def f(q, k, v):\n    open(__file__, 'a').write('#')\n    return zeros(q, k, v)"
     assert judged(tmp_path, text).status is Status.TAMPERED
