@@ -156,6 +156,17 @@ class FunctionPlaces:
         self._collect_arrays_around_numbers()
         self._collect_operands()
 
+    @cached_property
+    def composed_operands(self) -> list[tuple[ast.operator, ast.expr, str, set[str]]]:
+        """The operands that are no names and no constants: each with its operator, its text and its names."""
+        operations = [n for n in ast.walk(self.source.tree) if isinstance(n, ast.BinOp)]
+        return [
+            (one.op, operand, ast.unparse(operand), _names_read_in(operand))
+            for one in operations
+            for operand in (one.left, one.right)
+            if not isinstance(operand, ast.Name | ast.Constant)
+        ]
+
     def _collect_arrays_around_numbers(self) -> None:
         """Collect for each single number the array that it is added to or multiplied with, also through a function.
 
@@ -832,6 +843,10 @@ def overlapping(replacements: Sequence[Replacement]) -> bool:
     """Return whether two of the replacements change the same part of the text."""
     spans = sorted(replacements)
     return any((a.end_line, a.end_column) > (b.line, b.column) for a, b in pairwise(spans))
+
+
+def _names_read_in(node: ast.expr) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
 #: A name by itself: no attribute, nothing with attributes, no function, no keyword.

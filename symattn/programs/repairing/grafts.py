@@ -198,18 +198,14 @@ def _operands_elsewhere(
     Names and constants have rules of their own.
     """
     texts: dict[str, Kind] = {}
-    for node in ast.walk(p.function.source.tree):
-        if not isinstance(node, ast.BinOp) or not isinstance(node.op, operators):
+    known = _known(p)
+    for operator, operand, text, names in p.function.composed_operands:
+        if not isinstance(operator, operators) or len(text) > _LONGEST or operand is p.node:
             continue
-        for operand in (node.left, node.right):
-            kind = p.kind_of(operand)
-            is_plain = isinstance(operand, ast.Name | ast.Constant)
-            if is_plain or kind.name not in ("float", "floats") or not kind.broadcasts_to(p.kind):
-                continue
-            text = ast.unparse(operand)
-            names = {n.id for n in ast.walk(operand) if isinstance(n, ast.Name)}
-            if len(text) <= _LONGEST and names <= _known(p) and operand is not p.node:
-                texts.setdefault(f"({text})", kind)
+        kind = p.kind_of(operand)
+        fits = kind.name in ("float", "floats") and kind.broadcasts_to(p.kind)
+        if fits and names <= known:
+            texts.setdefault(f"({text})", kind)
     return list(texts.items())[:_MOST]
 
 
