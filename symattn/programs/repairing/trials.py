@@ -270,7 +270,7 @@ class Trials:
             if not self.sources.has_kernels:
                 result.around_call = one_torch_thread
             result.is_brief = self.sources.has_kernels
-            # The grade is that of the usual sizes: several points at large ones take most of the time.
+            # The grade is that of small sizes: several points at larger ones take most of the time.
             result.refutes_at_large_sizes = not self.sources.has_kernels
             self._begin_last_call()
         return result
