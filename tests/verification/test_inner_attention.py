@@ -372,3 +372,12 @@ def test_every_number_of_keys_can_lie_in_a_cache(form: int) -> None:
         )
         again = definition.inner.arrays_of(inputs) or {}
         assert all(np.array_equal(again[n], a) for n, a in arrays.items())
+
+
+@pytest.mark.deep
+def test_a_softmax_without_its_maximum_is_named_inside_a_block() -> None:
+    (fault,) = verify(_of_block(bare=True), BLOCK).faults
+    assert fault.step == "max"
+    assert fault.cause.startswith("the largest score is not subtracted")
+    within = Domain(max_abs_score=20)
+    assert verify(_of_block(bare=True), BLOCK, domain=within, examples=10).verdict is Verdict.NO_FAULT

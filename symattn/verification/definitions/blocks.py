@@ -16,7 +16,8 @@ from symattn.attention.layers.block import Block, norm_places
 from symattn.attention.layers.steps import ACTIVATIONS, sigmoid
 from symattn.bounds.inputs import measure_largest_score
 from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
-from symattn.bounds.reference import Variant, variant_values
+from symattn.bounds.reference import Run, Variant, variant_values
+from symattn.bounds.reference import run as run_attention
 from symattn.document.errors import InputError
 from symattn.verification.definitions import attending
 from symattn.verification.definitions.definition_mistakes import Later
@@ -27,6 +28,7 @@ from symattn.verification.definitions.inner_attention import (
     with_leading_axes,
 )
 from symattn.verification.definitions.inputs_by_letters import FAMILIES
+from symattn.verification.definitions.output_run import OutputRun
 from symattn.verification.input_source import Array, Random
 from symattn.verification.rules.norms import norms as of_norms
 
@@ -112,6 +114,7 @@ def subject(spec: Block) -> Definition:
             scaling="attention.w_q",
             wrong=wrong,
         ),
+        output_run=OutputRun(partial(_run_attention_of_block, spec)),
     )
 
 
@@ -158,15 +161,25 @@ def _even_out_tokens(x: Array, is_centred: bool) -> tuple[Array, float]:
     return tokens, (total / tokens.shape[-1]) ** 0.5 or 1.0
 
 
-def _measure_largest_score(spec: Block, inputs: Mapping[str, Array]) -> float:
-    """Return the largest |s| before masks, in float64."""
+def _read_attention_inputs(spec: Block, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the tokens that the attention of a block reads, and its projections, in float64."""
     arrays = {n: np.asarray(a, dtype=np.float64) for n, a in inputs.items()}
     steps = spec.pipeline(arrays)
     first = next(step for step in steps if step.name.startswith("attention."))
     with np.errstate(all="ignore"):
         tokens = run_until(steps, arrays, first.name)[first.of[0]]
     own = {n: arrays[f"attention.{n}"] for n in _NAMES_OF_ATTENTION - {"x"}}
-    return measure_largest_score(spec.attention, {"x": tokens, **own})
+    return {"x": tokens, **own}
+
+
+def _measure_largest_score(spec: Block, inputs: Mapping[str, Array]) -> float:
+    """Return the largest |s| before masks, in float64."""
+    return measure_largest_score(spec.attention, _read_attention_inputs(spec, inputs))
+
+
+def _run_attention_of_block(spec: Block, inputs: Mapping[str, Array]) -> Run:
+    """Return the run of the attention, whose rows that are lost are lost in the block's output."""
+    return run_attention(spec.attention, _read_attention_inputs(spec, inputs))
 
 
 def _draw_quarter_entries(low: int, high: int, shape: tuple[int, ...], rng: Random) -> Array:
