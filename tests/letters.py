@@ -5,7 +5,7 @@ from typing import Any
 from symattn.derivations import scaling
 from symattn.derivations.derivation_texts import DerivationText
 from symattn.derivations.scaling_numpy import ScalingSetting
-from symattn.document.notation import Call, Name, Node, Product, call, name, node
+from symattn.document.notation import Call, Like, Name, Node, Product, call, name, node
 from symattn.proof.relations.glossary import Glossary
 
 E = Name("e")
@@ -13,32 +13,32 @@ SIGMA, MU = Name("σ"), Name("μ")
 ONES = Name("1", bold=True)
 
 
-def q(*index: Any) -> Name:
+def q(*index: Like) -> Name:
     """q, or q_i."""
     return name("q", *index, role="query")
 
 
-def k(*index: Any) -> Name:
+def k(*index: Like) -> Name:
     """k, k_i, or k_ji: component i of key j."""
     return name("k", *index, role="key")
 
 
-def s(*index: Any) -> Name:
+def s(*index: Like) -> Name:
     """s, or the score s_j of key j."""
     return name("s", *index, role="score")
 
 
-def p(*index: Any) -> Name:
+def p(*index: Like) -> Name:
     """p, or the weight p_j."""
     return name("p", *index, role="weight")
 
 
-def mean(x: Any) -> Call:
+def mean(x: Like) -> Call:
     """E[x]."""
     return Call(Name("E"), (node(x),), square=True)
 
 
-def var(x: Any) -> Call:
+def var(x: Like) -> Call:
     """Var(x)."""
     return call("Var", x)
 

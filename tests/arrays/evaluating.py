@@ -22,6 +22,7 @@ from symattn.arrays.index.expressions import (
     Constant,
     Count,
     Exponential,
+    Expression,
     Index,
     Letter,
     Masked,
@@ -84,7 +85,7 @@ class Numbers:
             for values in np.ndindex(*self.length(block)):
                 yield b, next(numbers), list(zip(block, map(int, values), strict=True))
 
-    def value(self, x: Any, at: Mapping[Index, int]) -> Any:
+    def value(self, x: Expression, at: Mapping[Index, int]) -> Any:
         """One exact number (an ``Exact`` without axes)."""
         if isinstance(x, Constant):
             return Exact.lift(x.value)
@@ -104,7 +105,7 @@ class Numbers:
             return Exact.literal(-np.inf) if self.value(x.allowed, at).item() == 0 else self.value(x.value, at)
         return self._of_values(x, at)
 
-    def _of_values(self, x: Any, at: Mapping[Index, int]) -> Any:
+    def _of_values(self, x: Expression, at: Mapping[Index, int]) -> Any:
         xp = Exact.xp
         if isinstance(x, Opaque) and x.name == "max":
             best = None
@@ -128,7 +129,7 @@ class Numbers:
         assert isinstance(x, Opaque), x
         return 1 / xp.sqrt(values[0]) if x.name == "rsqrt" else getattr(xp, x.name)(values[0])
 
-    def _candidates(self, x: Any, at: Mapping[Index, int]) -> Iterator[Any]:
+    def _candidates(self, x: Expression, at: Mapping[Index, int]) -> Iterator[Any]:
         if isinstance(x, BoundIndex):
             for a in range(self.sizes[x.index.sort]):
                 yield from self._candidates(x.body, {**at, x.index: a})

@@ -16,7 +16,7 @@ import pytest
 
 from symattn import Attention, InputError, Report, Rotary, Verdict
 from symattn.campaigns import backends
-from symattn.campaigns.plan import Store, planned, read
+from symattn.campaigns.plan import Job, Store, planned, read
 from symattn.campaigns.summary import summary
 from symattn.document.render import render
 from symattn.programs.child import TargetOptions
@@ -228,7 +228,7 @@ JOBS = planned(["a.py:f", "a.py:g"], {"plain": {}, "causal": {"causal": True}}, 
 FAULT = {"step": "scale", "cause": "scores are scaled by 1/d_k", "message": "…", "case": "abc"}
 
 
-def made(job: Any, verdict: str = "no fault") -> dict[str, Any]:
+def made(job: Job, verdict: str = "no fault") -> dict[str, Any]:
     found = {"key": job.key, "target": job.target, "spec": job.spec, "dtype": job.dtype, "domain": job.domain}
     if verdict == "error":
         return {**found, "verdict": verdict, "error": "a.py cannot be imported", "kind": "CannotRun"}

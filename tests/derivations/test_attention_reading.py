@@ -8,6 +8,7 @@ import pytest
 
 from symattn import Alibi, Attention, Buckets, Evidence, Grade, InputError, Latent, Rotary, Shaw, derive
 from symattn.attention import spec as specification
+from symattn.attention.flow import Step as Part
 from symattn.attention.letters_of_attention import ARRAYS, SYMBOLS
 from symattn.attention.variants import SIZES, VARIANTS
 from symattn.derivations.attention.inputs import DerivationRequest, read_request
@@ -96,7 +97,7 @@ def test_rows_without_a_key() -> None:
 def test_a_false_formula_of_a_step_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = specification.pipeline
 
-    def wrong(spec: Attention, given: frozenset[str]) -> tuple[Any, ...]:
+    def wrong(spec: Attention, given: frozenset[str]) -> tuple[Part, ...]:
         steps = honest(spec, given)
         return tuple(replace(s, written=f"2 {s.written}") if s.name == "scores" else s for s in steps)
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from symattn import Grade, Report, Verdict, bound, derive
-from symattn.document.printable import WithVerdict
+from symattn.document.printable import Printable, WithVerdict
 from symattn.models.auditing.audit_report import AuditReport
 from symattn.models.comparing.comparison import Comparison
 from symattn.models.comparing.generated import Generation
@@ -26,7 +25,7 @@ OF_REPORTS = ["verdict", "exit_code", "faults", "checks", "notes", "power", "gra
 
 
 @pytest.mark.parametrize("kind", PRINTED, ids=lambda kind: kind.__name__)
-def test_each_printed_object_has_what_the_documentation_promises(kind: type[Any]) -> None:
+def test_each_printed_object_has_what_the_documentation_promises(kind: type[Printable]) -> None:
     assert PROMISED == ["text", "latex", "markdown", "html", "json", "save", "holds"]
     assert [name for name in PROMISED if not hasattr(kind, name)] == []
 

@@ -24,6 +24,8 @@ from typing import Any
 from symattn import Attention, Report, SymattnError
 from symattn.attention import inputs
 from symattn.bounds import reference
+from symattn.bounds.called_target import Layout
+from symattn.bounds.mistake import Compute
 from symattn.document.codec import called
 from symattn.programs.target import narrowed
 from symattn.programs.verifying import Options, subject_of
@@ -52,7 +54,7 @@ def _is_taken(entry: Entry) -> bool:
     return plain and set(signature(entry.program).parameters) <= _TAKEN
 
 
-def output_alone(spec: Attention, layout: str = "nd") -> Definition:
+def output_alone(spec: Attention, layout: Layout = "nd") -> Definition:
     """Return the definition of the output of an attention, made of the ways of its log-sums."""
     attending.check(spec, "the output", layout)
     laid = partial(attending.in_order, layout, ("q", "k", "v"))
@@ -60,7 +62,7 @@ def output_alone(spec: Attention, layout: str = "nd") -> Definition:
     first, *others = lse.ways(replace(spec, lse=True))
     assert first is not None
 
-    def of_variant(variant: reference.Variant) -> Any:
+    def of_variant(variant: reference.Variant) -> Compute:
         return laid(lambda **keywords: reference.variant_values(spec, keywords, variant)["output"])
 
     wrong = WrongAttention(spec, names, of_variant)
@@ -79,7 +81,7 @@ def output_alone(spec: Attention, layout: str = "nd") -> Definition:
     )
 
 
-def _first_output(way: Any, **keywords: Any) -> Any:
+def _first_output(way: Compute, **keywords: Any) -> Any:
     return way(**keywords)[0]
 
 

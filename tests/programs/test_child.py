@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from symattn import Attention, CannotRun, MissingExtra
+from symattn.bounds.called_target import Runner
 from symattn.programs.child import Child, ProcessLimits
 from symattn.programs.loading import NoSuchAttribute
 from symattn.programs.process import NotDone, apart, seldom
@@ -88,7 +89,7 @@ def alive(pid: int) -> bool:
 def test_a_right_function(program: Program) -> None:
     program(RIGHT)
     with child("attention") as runner:
-        contract: Any = runner
+        contract: Runner = runner
         outcome = contract.run(INPUTS, "strided")
         assert contract.describe() == "attn.py:attention(q, k, v)"
         assert runner.display == "attn.py:attention(q, k, v)"

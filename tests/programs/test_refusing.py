@@ -29,7 +29,7 @@ from symattn import (
 from symattn.bounds.called_target import Failure
 from symattn.programs.refusing import by_memory, refuses
 from symattn.testing import assert_close_to_exact
-from symattn.verification.probing.refusals import explaining, remedy
+from symattn.verification.probing.refusals import Sized, explaining, remedy
 from tests.programs.programs import attention
 from tests.refusals import refusal
 
@@ -173,7 +173,7 @@ def test_what_a_library_refuses_is_told_with_the_promise(library: ModuleType) ->
 def test_the_promise_that_forbids_least_is_read() -> None:
     """Fewer than five keys are refused, and from the first refusal on only multiples of 8 were tried."""
 
-    def sized(*pairs: tuple[int, int]) -> list[Any]:
+    def sized(*pairs: tuple[int, int]) -> list[Sized]:
         return [({"n_q": n, "n_k": m, "d_k": 4, "d_v": 4}, "contiguous") for n, m in pairs]
 
     for least in (3, 5, 11):

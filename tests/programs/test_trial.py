@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from symattn import Attention, Domain, LinearAttention, Precision, verify
-from symattn.bounds.called_target import Argument, Convention
+from symattn.bounds.called_target import Argument, Convention, Layout
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.programs import definitions
 from symattn.programs.calls import Target
@@ -114,7 +114,7 @@ def of_tokens(x: Any, w_q: Any, w_k: Any, w_v: Any) -> Any:
         (tokens_first_unscaled, TWO, "bnhd"), (heads_mixed, Attention(), "bnhd"), (heads_mixed, TWO, "bnhd"),
     ],
 )  # fmt: skip
-def test_layouts(function: Callable[..., Any], spec: Attention, layout: Any) -> None:
+def test_layouts(function: Callable[..., Any], spec: Attention, layout: Layout) -> None:
     convention = settled(function, spec)
     assert convention.layout == layout
     assert any("by trial" in n for n in convention.notes) == (layout != "nd")
@@ -314,7 +314,7 @@ def test_documents_by_bounds_of_queries_and_of_keys() -> None:
         ("einsum('bhts,bshd->bthd', p, v)", set()), ("a, b -> c", set()),
     ],
 )  # fmt: skip
-def test_what_the_documentation_and_the_letters_of_einsum_say(text: str, layouts: Collection[Any]) -> None:
+def test_what_the_documentation_and_the_letters_of_einsum_say(text: str, layouts: Collection[Layout]) -> None:
     def function() -> None: ...
 
     function.__doc__, function.__code__ = text, compile("def f(): pass", "nowhere", "exec").co_consts[0]
@@ -433,7 +433,7 @@ def test_every_form_of_a_mask_that_runs_is_judged() -> None:
             assert settled(right, spec, layout="bhnd").reservations == (), spec
 
 
-def agrees(function: Callable[..., Any], spec: Attention, layout: Any, **told: Any) -> bool:
+def agrees(function: Callable[..., Any], spec: Attention, layout: Layout, **told: Any) -> bool:
     """Whether the function gives the specification's output for random inputs in the forms that were determined."""
     called = target(function, Request.of(spec, framework="numpy", layout=layout, **told))
     assert isinstance(called, Target)

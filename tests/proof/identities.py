@@ -20,6 +20,7 @@ from symattn.arrays.index.expressions import (
     Constant,
     Count,
     Exponential,
+    Expression,
     Index,
     Letter,
     Opaque,
@@ -48,7 +49,7 @@ class Writer:
     opaque: bool = False
     predicates: bool = True
 
-    def expression(self, scope: tuple[Index, ...], depth: int) -> Any:
+    def expression(self, scope: tuple[Index, ...], depth: int) -> Expression:
         choice = self.random.random()
         if depth == 0 or choice < 0.1:
             return self.leaf(scope)
@@ -64,7 +65,7 @@ class Writer:
             return build.exponential(self.exponent(scope))
         return build.divide(self.expression(scope, depth - 1), self.normaliser(scope))
 
-    def leaf(self, scope: tuple[Index, ...]) -> Any:
+    def leaf(self, scope: tuple[Index, ...]) -> Expression:
         choice = self.random.random()
         same = [(i, j) for i, j in product(scope, scope) if i.sort == j.sort and i != j]
         if choice < 0.1:
@@ -77,12 +78,12 @@ class Writer:
             return Opaque("max", build.add(self.letter(scope), self.letter(scope)))
         return self.letter(scope)
 
-    def letter(self, scope: tuple[Index, ...]) -> Any:
+    def letter(self, scope: tuple[Index, ...]) -> Expression:
         rank = min(len(scope), self.random.choice((0, 1, 1, 1, 2)))
         chosen = tuple(self.random.choice(scope) for _ in range(rank))
         return Letter(self.random.choice("xy") + "".join(i.sort for i in chosen), chosen)
 
-    def exponent(self, scope: tuple[Index, ...]) -> Any:
+    def exponent(self, scope: tuple[Index, ...]) -> Expression:
         parts = []
         for _ in range(self.random.choice((1, 1, 2))):
             i = fresh(self.random.choice(SORTS))
@@ -93,11 +94,11 @@ class Writer:
             parts.append(build.multiply(build.constant(self.random.choice((-1, 1, 1, Fraction(1, 2)))), part))
         return build.add(*parts)
 
-    def normaliser(self, scope: tuple[Index, ...]) -> Any:
+    def normaliser(self, scope: tuple[Index, ...]) -> Expression:
         i = fresh(self.random.choice(SORTS))
         return build.total(i, build.exponential(build.add(self.letter((*scope, i)), Letter("z" + i.sort, (i,)))))
 
-    def rewritten(self, x: Any, scope: tuple[Index, ...]) -> Any:
+    def rewritten(self, x: Expression, scope: tuple[Index, ...]) -> Expression:
         """An expression equal to ``x``, written in another way."""
         if self.random.random() < 0.15:
             more = self.letter(scope)
@@ -118,7 +119,7 @@ class Writer:
             return build.divide(self.rewritten(x.children[0], scope), x.children[1])
         return x
 
-    def _total(self, x: Total, scope: tuple[Index, ...]) -> Any:
+    def _total(self, x: Total, scope: tuple[Index, ...]) -> Expression:
         body = self.rewritten(x.body, (*scope, x.index))
         mates = [j for j in scope if j.sort == x.index.sort]
         if mates and self.predicates and self.random.random() < 0.3:
@@ -127,7 +128,7 @@ class Writer:
             return build.add(*[build.total(x.index, build.multiply(p, body)) for p in (below, above)])
         return build.total(x.index, body)
 
-    def _product(self, x: Product, scope: tuple[Index, ...]) -> Any:
+    def _product(self, x: Product, scope: tuple[Index, ...]) -> Expression:
         factors = [self.rewritten(y, scope) for y in x.children]
         self.random.shuffle(factors)
         sums = [f for f in factors if isinstance(f, Sum)]
@@ -144,7 +145,7 @@ class Writer:
             return build.total(i, build.multiply(*rest, inside))
         return build.multiply(*factors)
 
-    def mutated(self, x: Any) -> Any:
+    def mutated(self, x: Expression) -> Expression:
         """``x`` with one small change somewhere, which may or may not matter."""
         below = [y for y in x.children if y.children or isinstance(y, (Letter, Constant, Predicate, Count))]
         if below and self.random.random() < 0.75:
@@ -160,7 +161,7 @@ class Writer:
                 return build.rebuild(x, children)
         return self._changed(x)
 
-    def _changed(self, x: Any) -> Any:
+    def _changed(self, x: Expression) -> Expression:
         if isinstance(x, Letter):
             swapped = "y" if x.name.startswith("x") else "x"
             if len(x.indices) == 2 and x.indices[0].sort == x.indices[1].sort and self.random.random() < 0.5:
@@ -181,15 +182,15 @@ class Writer:
 class Equation:
     """Two expressions with the same free indices, as arrays for the prover."""
 
-    left: Any
-    right: Any
+    left: Expression
+    right: Expression
     free: tuple[Index, ...]
 
     def arrays(self) -> tuple[Indexed, Indexed]:
         return self._array(self.left), self._array(self.right)
 
-    def _array(self, x: Any) -> Indexed:
-        def at(places: Any) -> Any:
+    def _array(self, x: Expression) -> Indexed:
+        def at(places: Any) -> Expression:
             return build.substitute(x, {i: place[1][0] for i, place in zip(self.free, places, strict=True)})
 
         return Indexed([i.sort for i in self.free], at)

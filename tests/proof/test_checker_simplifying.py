@@ -11,8 +11,8 @@ import pytest
 from symattn.arrays.indexed import Indexed, Permutation
 from symattn.proof import checker_simplifying
 from symattn.proof.certificate import certificate
-from symattn.proof.checker import check
-from symattn.proof.checker_reading import Rejected, read
+from symattn.proof.checker import CertificateVerdict, check
+from symattn.proof.checker_reading import CheckedNode, Rejected, read
 from symattn.proof.checker_values import CheckedValue, Point
 from symattn.proof.gradients import gradient
 from symattn.proof.prover import prove
@@ -97,7 +97,7 @@ FALSE: dict[str, tuple[Parts, Parts]] = {
 }
 
 
-def checked(left: Parts, right: Parts) -> Any:
+def checked(left: Parts, right: Parts) -> CertificateVerdict:
     """What the checker says of left = right by its normal form, where x > 0 and y > 0 are hypotheses."""
     record = {
         **{"schema": 1, "kind": "certificate", "rules": [], "positive": [], "assumed": []},
@@ -154,7 +154,7 @@ SCOPE = {"i": "n", "k": "n"}
 POSITIVE = frozenset({"p"})
 
 
-def written(x: Any) -> Data:
+def written(x: CheckedNode) -> Data:
     """An expression of the checker as a certificate holds it."""
     if x.kind in ("number", "size"):
         return [x.kind, str(x.label)]

@@ -9,19 +9,18 @@ import json
 from collections.abc import Callable, Iterable
 from itertools import combinations_with_replacement, product
 from random import Random
-from typing import Any
 
 import pytest
 
 from symattn import Refused
 from symattn.arrays.index.building import add, divide, exponential, multiply, negate, predicate, total
-from symattn.arrays.index.expressions import Constant, Count, Index, Letter, fresh
+from symattn.arrays.index.expressions import Constant, Count, Expression, Index, Letter, fresh
 from symattn.proof.certificate import certificate, written
 from symattn.proof.checker import check
-from symattn.proof.checker_reading import read
+from symattn.proof.checker_reading import CheckedNode, read
 from symattn.proof.checker_values import Point, Retry, random_prime
 from symattn.proof.clearing import cleared
-from symattn.proof.counting import cut_off, grids
+from symattn.proof.counting import CutOff, cut_off, grids
 from symattn.proof.prover import prove
 from tests.lanes import one_in
 from tests.proof.identities import SORTS, Equation, Tally, Writer, equation
@@ -29,16 +28,16 @@ from tests.proof.identities import SORTS, Equation, Tally, Writer, equation
 Sizes = dict[str, int]
 
 
-def x(*indices: Index) -> Any:
+def x(*indices: Index) -> Expression:
     return Letter("x" * len(indices), indices)
 
 
-def summed(body: Callable[[Index], Any], sort: str = "n") -> Any:
+def summed(body: Callable[[Index], Expression], sort: str = "n") -> Expression:
     i = fresh(sort)
     return total(i, body(i))
 
 
-def everywhere(body: Callable[..., Any], count: int) -> Any:
+def everywhere(body: Callable[..., Expression], count: int) -> Expression:
     indices = [fresh("n") for _ in range(count)]
     result = body(*indices)
     for i in indices:
@@ -65,7 +64,7 @@ FAMILIES = {
 }
 
 
-def family(random: Random, name: str, predicates: bool) -> list[Any]:
+def family(random: Random, name: str, predicates: bool) -> list[Expression]:
     """Terms Σ_{i…} [predicates] letters e^{…}."""
     exponents, most = FAMILIES[name]
     terms = []
@@ -74,7 +73,7 @@ def family(random: Random, name: str, predicates: bool) -> list[Any]:
         powers = [random.choice(exponents) for _ in range(random.choice((0, 1, 1, 2)))]
         letters = random.choice((0, 0, 1))
 
-        def body(*i: Index, powers: list[Callable[..., Any]] = powers, letters: int = letters) -> Any:
+        def body(*i: Index, powers: list[Callable[..., Expression]] = powers, letters: int = letters) -> Expression:
             parts = [exponential(p(*i)) for p in powers if i or p is WITH_SUMS[0] or p is WITH_SUMS[3]]
             parts += [x(k) for k in i[:letters]]
             if predicates and len(i) > 1 and random.random() < 0.5:
@@ -112,7 +111,9 @@ class Relations:
         return True
 
 
-def look(relations: Relations, terms: list[Any], sizes: Iterable[Sizes], random: Random, inverses: bool) -> bool:
+def look(
+    relations: Relations, terms: list[CheckedNode], sizes: Iterable[Sizes], random: Random, inverses: bool
+) -> bool:
     """Look at random points of these sizes; whether a relation that held so far fails at one."""
     fails = False
     for there in sizes:
@@ -125,7 +126,9 @@ def look(relations: Relations, terms: list[Any], sizes: Iterable[Sizes], random:
     return fails
 
 
-def relations_are_kept(terms: list[Any], asked: list[Sizes], larger: list[Sizes], random: Random, **how: bool) -> bool:
+def relations_are_kept(
+    terms: list[Expression], asked: list[Sizes], larger: list[Sizes], random: Random, **how: bool
+) -> bool:
     """Whether what holds at the sizes ``asked`` for holds at ``larger`` ones."""
     read_terms = [read(written(t, {}), {}) for t in terms]
     relations = Relations(random_prime(random))
@@ -187,19 +190,19 @@ def test_an_exponent_with_a_sum_meets_one_without_at_small_sizes() -> None:
     assert relations_are_kept(terms, [one], [{"n": n} for n in (1, 2, 3, 4, 6, 7)], Random(0))
 
 
-def quotients(random: Random) -> list[Any]:
+def quotients(random: Random) -> list[Expression]:
     """Terms Σ_i Π of letters and of Σ_j e^{s_ij} (…) / Z_i, which only 1/Z · Z = 1 relates."""
     terms = []
     for _ in range(random.randint(4, 6)):
         i = fresh("n")
 
-        def z(column: Callable[[Index], Any], i: Index = i) -> Any:
+        def z(column: Callable[[Index], Expression], i: Index = i) -> Expression:
             return summed(lambda j: multiply(exponential(Letter("s", (i, j))), column(j)), "m")
 
-        def letter(j: Index) -> Any:
+        def letter(j: Index) -> Expression:
             return Letter("v", (j,))
 
-        def one(j: Index) -> Any:
+        def one(j: Index) -> Expression:
             return multiply()
 
         times = random.choice((0, 1, 1))
@@ -246,7 +249,7 @@ LARGEST = 7
 DEEP = 1  # parts of the long campaign, of ten: the others are run by hand
 
 
-def limits(e: Equation) -> Any | None:
+def limits(e: Equation) -> CutOff | None:
     """The cut-off of an equation; None where the method does not apply, or too many sizes are asked for."""
     try:
         found = cut_off(cleared(add(e.left, negate(e.right))).numerator, e.free)
@@ -258,7 +261,7 @@ def limits(e: Equation) -> Any | None:
     return found if many <= COSTLY and max(found.top.values(), default=0) <= LARGEST else None
 
 
-def judged(e: Equation, found: Any, random: Random, tally: Tally, complete: bool) -> None:
+def judged(e: Equation, found: CutOff, random: Random, tally: Tally, complete: bool) -> None:
     proof = prove(*e.arrays())
     if proof.proved:
         tally.add("proved by " + "/".join(sorted({case.how for case in proof.cases})))

@@ -10,7 +10,7 @@ from symattn.arrays.indexed import Indexed, Permutation
 from symattn.attention.masks import causal, forbid
 from symattn.attention.softmax import softmax
 from symattn.proof.gradients import gradient
-from symattn.proof.prover import prove
+from symattn.proof.prover import Proof, prove
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity
 
@@ -136,7 +136,7 @@ def test_a_maximum_that_shifts_is_never_called_false() -> None:
     assert statement.decide().evidence.grade in (Grade.PROVED, Grade.CHECKED, Grade.UNDECIDED)
 
 
-def demands(proof: Any) -> list[str]:
+def demands(proof: Proof) -> list[str]:
     assert proof.proved, proof.why
     return [d.relation for d in proof.demands]
 

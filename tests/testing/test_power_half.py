@@ -16,6 +16,7 @@ from symattn.bounds.sharp.limits import Stores
 from symattn.programs import asserted, sensitivity
 from symattn.programs.question import Question
 from symattn.testing import AttentionFault, assert_close_to_exact
+from symattn.verification.report import Sought
 from tests.testing.half_kernels import Array, made, normal, online, scores, tiles
 
 FP16 = Format("float16")
@@ -25,14 +26,16 @@ Q, K, V = made(FP16, normal, (H, N, D), 1)
 RIGHT = tiles(Q, K, V, FP16)
 
 
-def asked(out: Array = RIGHT, power: Any = None, spec: Attention = CAUSAL, **told: Any) -> tuple[str, tuple[Any, ...]]:
+def asked(
+    out: Array = RIGHT, power: Any = None, spec: Attention = CAUSAL, **told: Any
+) -> tuple[str, tuple[Sought, ...]]:
     """What is wrong, and what would be detected; scores are not stored unless told."""
     how: dict[str, Any] = {"precision": "float16", "contract": "fused", "alpha": 1e-9, "rows": None, **told}
     given = {"q": Q, "k": K, "v": V}
     return asserted.judged(Question.of(out, given, spec, power=power or {"scale": 0.003}, **how))
 
 
-def rows_read(found: tuple[Any, ...]) -> int:
+def rows_read(found: tuple[Sought, ...]) -> int:
     told = re.match(r"in (\d+) of 160 rows of each of 2 heads, 160 keys$", found[0].how)
     assert told is not None
     return int(told[1])

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from symattn import Alibi, Attention, Domain, InputError, Latent, Rotary, Verdict
 from symattn.programs.case_codes import decode, encode, hashed, named, speaks
 from symattn.programs.child import verify_target
-from symattn.programs.repeat import repeat_target, verify_case, written
+from symattn.programs.repeat import Repeated, repeat_target, verify_case, written
 from symattn.strategies import qkv
 from symattn_cli.main import main
 from tests.refusals import refuses
@@ -74,7 +74,7 @@ def ran(path: Path, source: str) -> None:
         sys.modules.pop("attn", None)
 
 
-def check_both(found: Any, right: str, wrong: str) -> str:
+def check_both(found: Repeated, right: str, wrong: str) -> str:
     Path("tests").mkdir()
     path = Path("tests", "test_attn.py")
     path.write_text(written("attn.py:attention", [("word", found)], path.parent, "symattn verify"), encoding="utf-8")

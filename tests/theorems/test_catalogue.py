@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ from symattn.document.text import plain_text
 from symattn.proof.checker import check
 from symattn.proof.joint_statements import Together
 from symattn.proof.statement import Declared, Numbers
-from symattn.proof.theorem import Theorem, decide
+from symattn.proof.theorem import Method, Theorem, decide
 from symattn.theorems.as_printed import AsPrinted, Following
 from symattn.theorems.runner import certificates
 from tests.golden.freeze import stored
@@ -71,7 +70,7 @@ def test_every_theorem_is_listed():
 
 
 def test_the_page_on_trust_counts_those_without_code():
-    def by_print(method: Any) -> bool:
+    def by_print(method: Method) -> bool:
         if isinstance(method, Following):
             return by_print(method.printed) and by_print(method.steps)
         return isinstance(method, AsPrinted) or (isinstance(method, Together) and all(map(by_print, method.parts)))

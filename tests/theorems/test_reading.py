@@ -19,7 +19,7 @@ from symattn import Grade, theorem, theorems
 from symattn.arrays.formats import NARROW, Format
 from symattn.attention.softmax import softmax as soft
 from symattn.document.formulas import formula
-from symattn.document.model import Paragraph, Result
+from symattn.document.model import Paragraph, Result, Text
 from symattn.document.notation import Fence, Node, Relation, call, commas, equals, name, node, relation
 from symattn.document.text import plain_text, text
 from symattn.proof.coq.coq_judges import CoqJudgement
@@ -44,7 +44,7 @@ LETTERS = Glossary(given={"s": "n", "t": "n", "a": ""}, index={"i": "n", "j": "n
 E = name("e")
 
 
-def stated(*says: str | Node, false: Any = (), hypotheses: tuple[Any, ...] = (), **more: Any) -> Theorem:
+def stated(*says: str | Node, false: Text = (), hypotheses: tuple[Text, ...] = (), **more: Any) -> Theorem:
     """A theorem that is true whatever it says."""
     make = theorem(
         "any",

@@ -9,7 +9,7 @@ import pytest
 
 from symattn import Attention, Domain, InputError, Precision, Rotary, Verdict, verify
 from symattn.arrays.formats import FORMATS, Format
-from symattn.bounds.called_target import Argument, Convention, Outcome
+from symattn.bounds.called_target import Argument, Convention, Layout, Outcome
 from symattn.bounds.case_result import Case
 from symattn.bounds.contracts import Contract
 from symattn.bounds.inputs import Maker, Sizes
@@ -26,6 +26,7 @@ from symattn.verification.probing.groups import LATER
 from symattn.verification.probing.numbers import edges
 from symattn.verification.probing.probes import GROUPS, altered, climb, search
 from symattn.verification.reduce import reduce
+from symattn.verification.report import Sought
 from tests.faults.programs import plain
 from tests.verification.kernels import HALF, Array, kernel
 
@@ -137,7 +138,7 @@ def test_why_means_do_not_show_it_is_told(contract: Any, words: str) -> None:
 
 @pytest.mark.deep
 def test_what_is_spent_for_a_power_is_not_taken_from_the_cases(monkeypatch: pytest.MonkeyPatch) -> None:
-    def sought(session: Session, aims: object) -> tuple[tuple[Any, ...], None]:
+    def sought(session: Session, aims: object) -> tuple[tuple[Sought, ...], None]:
         session.effort.spend(calls=1e9)
         return (), None
 
@@ -189,7 +190,7 @@ def _all(maker: Maker) -> list[dict[str, np.ndarray]]:
 
 @pytest.mark.parametrize(("form", "layout"), [("bk", "bhnd"), ("b11k", "bhnd"), ("bk", "bnd"), ("lengths", "bhnd")])
 @pytest.mark.parametrize("heads", [1, 2])
-def test_the_masks_of_a_batch_differ(form: str, layout: Any, heads: int) -> None:
+def test_the_masks_of_a_batch_differ(form: str, layout: Layout, heads: int) -> None:
     arguments = (*(Argument(n, n) for n in QKV), Argument("keep", "keep", form=form))
     if layout == "bnd" and heads > 1:
         return

@@ -12,8 +12,9 @@ import pytest
 from symattn import Attention, Domain, Precision, Undecided, verify
 from symattn.arrays.ball import OutsideDomain
 from symattn.bounds.called_target import Outcome
-from symattn.bounds.case_result import Case
+from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.judge import explained, judge, of_attention
+from symattn.bounds.mistake import Mistake
 from symattn.verification.diagnosis.blaming import affected
 from symattn.verification.diagnosis.coarser import form
 from symattn.verification.rules import combined, known
@@ -184,7 +185,7 @@ def test_it_is_named(name: str) -> None:
     NAMED[name].check()
 
 
-def _known(words: str) -> Any:
+def _known(words: str) -> Mistake:
     every = known(Attention(causal=True), frozenset("qkv"))
     return next(m for m in every if m.cause.startswith(words))
 
@@ -249,7 +250,7 @@ def test_what_an_earlier_call_made_is_found_again() -> None:
     assert not verify(_Remembers(False), Attention(causal=True), examples=5).faults
 
 
-def _of_form(program: Callable[..., Array], **inputs: Array) -> tuple[Any, str]:
+def _of_form(program: Callable[..., Array], **inputs: Array) -> tuple[CaseResult, str]:
     given = {name: a.astype(np.float32) for name, a in inputs.items()}
     outcome = Outcome(program(**given).astype(np.float64), "float32")
     precision = Precision.of("float32")

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import symattn
 from symattn import Attention, Domain, Precision, Report, Verdict, audit, bound, verify
-from symattn.bounds.called_target import Convention, Failure, Outcome
+from symattn.bounds.called_target import Convention, Failure, Inputs, Memory, Outcome
 from symattn.bounds.inputs import Maker
 from symattn.models.auditing.examining import examine
 from symattn.programs import asserted, process
@@ -116,20 +116,20 @@ def test_two_processes_on_one_processor_are_ready_in_turn() -> None:
 class Late:
     """A runner by which some calls do not return."""
 
-    def __init__(self, function: Callable[..., Any], is_late: Callable[[int, Any], bool]) -> None:
+    def __init__(self, function: Callable[..., Any], is_late: Callable[[int, Inputs], bool]) -> None:
         self._target = target(function, Request.of(Attention(), dtype="float32", layout="nd"))
         self._is_late, self._calls = is_late, 0
         self.convention, self.notes = self._target.convention, self._target.notes
         self.describe, self.close = self._target.describe, self._target.close
 
-    def run(self, inputs: Any, memory: Any = "contiguous") -> Outcome:
+    def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
         self._calls += 1
         if self._is_late(self._calls, inputs):
             return Outcome(error=Failure("time limit", "did not return within 10 s", "TimeLimit"))
         return self._target.run(inputs, memory)
 
 
-def _with_late(is_late: Callable[[int, Any], bool], function: Callable[..., Any] | None = None) -> Report:
+def _with_late(is_late: Callable[[int, Inputs], bool], function: Callable[..., Any] | None = None) -> Report:
     subject = attention_output.subject(Attention())
     return engine.verify(Late(function or _right, is_late), subject, Precision.of("float32"), examples=0)
 
@@ -138,7 +138,7 @@ def _with_late(is_late: Callable[[int, Any], bool], function: Callable[..., Any]
 def test_a_call_that_does_not_return_is_not_judged() -> None:
     large: list[int] = []
 
-    def is_late(number: int, inputs: Any) -> bool:
+    def is_late(number: int, inputs: Inputs) -> bool:
         large.extend([number] * (len(inputs["k"]) > 120))
         return number == 30 or number in large[:1]
 

@@ -14,7 +14,7 @@ from symattn.attention import linear
 from symattn.bounds.linear_forms import LinearTerms, allowed
 from symattn.bounds.recurrent.recurrence import Recurrence, norm_of_erasure
 from symattn.bounds.recurrent.recurrent_arithmetic import RecurrentArithmetic
-from symattn.bounds.recurrent.recurrent_limits import exact_values, limits
+from symattn.bounds.recurrent.recurrent_limits import Limits, exact_values, limits
 from symattn.bounds.recurrent.replays import replay
 from symattn.programs.specifications import definitions_of
 from symattn.programs.verifying import Options, verified
@@ -154,7 +154,7 @@ def test_the_norms_of_steps_bound_those_of_their_matrices() -> None:
             assert np.linalg.norm(step, 2) <= bound
 
 
-def shares(found: Any, output: Array, state: Array, of: Recurrence) -> tuple[float, float]:
+def shares(found: Limits, output: Array, state: Array, of: Recurrence) -> tuple[float, float]:
     """The largest errors in parts of the worst case and of the sharp limit."""
     exact = exact_values(of)
     errors = np.abs(np.float64(output) - exact.output), np.abs(np.float64(state) - exact.state)

@@ -15,6 +15,7 @@ from symattn.programs.calls import Target
 from symattn.programs.identity import identity
 from symattn.programs.request import Request
 from symattn.programs.target import target
+from symattn.verification.report import Check
 from symattn.verification.semantics import SIZES
 from tests.verification.sizes_together import ROTARY as CAUSAL_ROTARY
 from tests.verification.sizes_together import attend, named
@@ -103,7 +104,7 @@ def verified(function: Any, **told: Any) -> Report:
     return verify(function, Attention(), **{"examples": 0, "domain": Domain(max_tokens=64, max_width=8), **told})
 
 
-def check(report: Report) -> Any | None:
+def check(report: Report) -> Check | None:
     return next((c for c in report.checks if c.name == "semantics"), None)
 
 

@@ -25,11 +25,11 @@ from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.diagnosis.blaming import other_function
 from symattn.verification.diagnosis.coarser import side
 from symattn.verification.engine import finds_fault
+from symattn.verification.input_source import Array
 from symattn.verification.probing import probes
 
 CAUSAL = Attention(causal=True)
 Program = Callable[..., Any]
-Array = np.ndarray
 
 
 # -- the arrays of an attention become those of a definition --
@@ -269,17 +269,17 @@ def test_late_rows_of_a_cache_show_in_float16(lost: Callable[[int], slice], foun
 
 
 # -- what weights show of a function that no known mistake explains --
-def _rational(x: Any) -> Any:
+def _rational(x: Array) -> Array:
     """A function that is near eˣ for small x ≤ 0, and falls more slowly."""
     return np.asarray(1 / (1 - x + x * x / 2 - x**3 / 6))
 
 
-def _weights(of: Callable[[Any], Any], scores: Any) -> Any:
+def _weights(of: Callable[[Array], Array], scores: Array) -> Array:
     terms = of(scores - scores.max(axis=-1, keepdims=True))
     return np.asarray(terms / terms.sum(axis=-1, keepdims=True))
 
 
-def _gradients(of: Callable[[Any], Any], q: Any, k: Any, v: Any, do: Any) -> tuple[Any, ...]:
+def _gradients(of: Callable[[Array], Array], q: Array, k: Array, v: Array, do: Array) -> tuple[Array, ...]:
     root = np.sqrt(q.shape[-1])
     p = _weights(of, q @ np.swapaxes(k, -1, -2) / root)
     dp = do @ np.swapaxes(v, -1, -2)
@@ -287,11 +287,11 @@ def _gradients(of: Callable[[Any], Any], q: Any, k: Any, v: Any, do: Any) -> tup
     return ds @ k, np.swapaxes(ds, -1, -2) @ q, np.swapaxes(p, -1, -2) @ do
 
 
-def _softmax_by(of: Callable[[Any], Any]) -> Program:
+def _softmax_by(of: Callable[[Array], Array]) -> Program:
     return lambda scores: _weights(of, scores)
 
 
-def _gradient_by(of: Callable[[Any], Any]) -> Program:
+def _gradient_by(of: Callable[[Array], Array]) -> Program:
     return lambda q, k, v, do: _gradients(of, q, k, v, do)
 
 
@@ -308,7 +308,7 @@ def test_another_function_than_the_exponential_is_read_off_any_weights(spec: Any
 
 
 def _with_log_sums(scores_in: type, weights_in: type) -> Program:
-    def run(q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    def run(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
         scores = (q.astype(scores_in) @ k.T.astype(scores_in) / scores_in(np.sqrt(q.shape[-1]))).astype(np.float32)
         top = scores.max(axis=-1, keepdims=True)
         terms = np.exp(scores - top)

@@ -14,6 +14,7 @@ from symattn import Alibi, Attention, Buckets, Domain, InputError, Latent, Linea
 from symattn.bounds.called_target import Argument, Convention
 from symattn.bounds.case_result import UNFIT
 from symattn.bounds.inputs import Maker, Sizes
+from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT, Variant, changed, trace
 from symattn.verification.probing.probes import small
 from symattn.verification.report import STEPS
@@ -112,12 +113,12 @@ def _output(spec: Attention, inputs: dict[str, Any], variant: Variant) -> Any:
         return np.asarray(trace(spec, dict(given), variant)["output"])
 
 
-def _differs(mistake: Any, spec: Attention, given: tuple[str, ...]) -> bool:
+def _differs(mistake: Mistake, spec: Attention, given: tuple[str, ...]) -> bool:
     """Whether any inputs show the mistake."""
     return any(_shows(mistake, spec, inputs) for inputs in _inputs(spec, given))
 
 
-def _shows(mistake: Any, spec: Attention, inputs: dict[str, Any]) -> bool:
+def _shows(mistake: Mistake, spec: Attention, inputs: dict[str, Any]) -> bool:
     names = {step.name for step in spec.pipeline(frozenset(inputs))}
     variant = mistake.variant
     own = variant.values != "v" or variant.spec or variant.inputs or names & variant.steps.keys()
@@ -135,9 +136,9 @@ def _shows(mistake: Any, spec: Attention, inputs: dict[str, Any]) -> bool:
 
 
 @cache
-def _made() -> dict[str, list[tuple[Any, Attention, tuple[str, ...]]]]:
+def _made() -> dict[str, list[tuple[Mistake, Attention, tuple[str, ...]]]]:
     """Where each mistake may be made, by its words."""
-    found: dict[str, list[tuple[Any, Attention, tuple[str, ...]]]] = {}
+    found: dict[str, list[tuple[Mistake, Attention, tuple[str, ...]]]] = {}
     for spec, names in _SPECS:
         for mistake in known(spec, frozenset(names)):
             found.setdefault(mistake.cause, []).append((mistake, spec, names))
@@ -151,7 +152,7 @@ def test_a_mistake_is_another_function(step: str) -> None:
     assert [cause for cause, places in here.items() if not any(_differs(*place) for place in places)] == []
 
 
-def _place(mistake: Any, spec: Attention, names: frozenset[str]) -> bool:
+def _place(mistake: Mistake, spec: Attention, names: frozenset[str]) -> bool:
     """Whether the specification has what the mistake changes, or cannot be run with it."""
     variant = mistake.variant
     try:
@@ -201,7 +202,7 @@ def test_the_rules_say_each_cause_in_words() -> None:
     assert len(_made()) > 600
 
 
-def _program(mistake: Any, spec: Attention) -> Callable[..., Any]:
+def _program(mistake: Mistake, spec: Attention) -> Callable[..., Any]:
     def attend(**given: Any) -> Any:
         try:
             return _output(spec, given, mistake.variant)

@@ -384,9 +384,10 @@ def test_wrong_programs_have_a_fault(function: Callable[..., Array], spec: Atten
 def test_a_step_without_a_proof_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a later stage does to the scores is not passed over."""
     from symattn.attention import letters_of_attention
+    from symattn.attention.flow import Flow
     from symattn.attention.stages import weights
 
-    def squared(flow: Any) -> None:
+    def squared(flow: Flow) -> None:
         flow.add("squared", lambda s: s * s, "@0", ("scores",), role="scores")
 
     monkeypatch.setitem(letters_of_attention.SYMBOLS, "squared", letters_of_attention.SYMBOLS["capped"])

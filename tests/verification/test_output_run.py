@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from symattn import Attention, Cached, Precision, Undecided
 from symattn.bounds import reference
 from symattn.bounds.called_target import Outcome
-from symattn.bounds.case_result import Case, Expected
+from symattn.bounds.case_result import Case, CaseResult, Expected
 from symattn.bounds.judge import judge, of_attention, union
 from symattn.programs.specifications import definitions_of
 from symattn.verification.definitions import definition_judge
@@ -79,7 +78,7 @@ def test_an_undecided_way_of_another_output_leaves_the_output_decided() -> None:
     def undecided() -> list[Expected]:
         raise Undecided("a sum may be 0")
 
-    def judged(output: float, log_sum: float) -> Any:
+    def judged(output: float, log_sum: float) -> CaseResult:
         first, second = (e.near + off for e, off in zip(legal.ways[0](), (output, log_sum), strict=True))
         outcome = Outcome(first, "float32", first.shape, 2, (second,))
         return judge(legal._replace(ways=[legal.ways[0], undecided]), FLOAT32, Case("", "", inputs), outcome)

@@ -3,18 +3,18 @@
 import json
 from dataclasses import replace
 from math import isfinite, isinf, sqrt
-from typing import Any
 
 import numpy as np
 import pytest
 
 from symattn import Attention, InputError, Precision, bound
 from symattn.arrays.formats import Format
+from symattn.attention.enclosing.pattern import Head
 from symattn.bounds.sharp.directions import directions
 from symattn.bounds.sharp.elements import tolerances
 from symattn.bounds.sharp.limits import Stores, factor, half_ulp
-from symattn.bounds.sharp.means import MeanLimits, judged, of_mean
-from symattn.bounds.sharp.rows_in_float64 import block, every_head
+from symattn.bounds.sharp.means import MeanBeyondLimit, MeanLimits, judged, of_mean
+from symattn.bounds.sharp.rows_in_float64 import QueryBlock, block, every_head
 from symattn.bounds.sharp.sample import only
 from symattn.document.render import render
 
@@ -32,7 +32,7 @@ def kernel(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
     return F.rounded(F.rounded(e) @ v / e.sum(-1, keepdims=True))
 
 
-def one(inputs: dict[str, np.ndarray], spec: Attention | None = None) -> tuple[Any, Any]:
+def one(inputs: dict[str, np.ndarray], spec: Attention | None = None) -> tuple[Head, QueryBlock]:
     spec, (head, *_), _ = every_head(spec or Attention(), inputs)
     return head, block(spec, head, np.arange(len(head.q)))
 
@@ -53,7 +53,7 @@ def test_it_lies_between_errors_and_the_worst_case() -> None:
     assert found.sharp.mean(first) < found.sharp.elements[3, 5] * 1.01
 
 
-def _together(b: Any, stores: int, sink: float | None) -> np.ndarray:
+def _together(b: QueryBlock, stores: int, sink: float | None) -> np.ndarray:
     """The first column if all that eager attention stores errs as far as it may, each to the same effect."""
     u, t, o = float(F.u), b.t, b.o[:, :1]
     m = np.maximum(t.max(1, keepdims=True), -np.inf if sink is None else sink)
@@ -201,7 +201,7 @@ def test_a_query_without_keys_hides_no_mean() -> None:
     mask[5] = False
     spec, given = Attention(mask="boolean", fully_masked="nan"), {"q": q, "k": k, "v": v, "mask": mask}
 
-    def found(scale: float) -> Any | None:
+    def found(scale: float) -> MeanBeyondLimit | None:
         e = np.exp(q @ k.T * (scale / sqrt(80))) * np.where(mask, 1.0, np.nan)
         out = f.rounded(e / e.sum(-1, keepdims=True) @ v)
         return judged(spec, given, Stores(f, 0), out, 1e-9, range(16))

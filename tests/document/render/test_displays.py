@@ -20,6 +20,7 @@ from symattn.arrays.shown import blocks, left_out
 from symattn.arrays.tape import tape
 from symattn.attention.softmax import softmax
 from symattn.document import model as md
+from symattn.document.printable import Shown
 from symattn.document.render.html_style import STYLE
 from symattn.document.render.markdown import prose
 from tests.document.render.test_html import Page
@@ -51,7 +52,7 @@ ARRAYS: dict[str, Callable[[], Any]] = {
     "ball, rounded": lambda: in_format(Format("float16")).lift(THIRDS),
     "indexed": lambda: Indexed.letters("q", "n", "d"),
 }
-OTHERS: dict[str, Callable[[], Any]] = {
+OTHERS: dict[str, Callable[[], Shown]] = {
     "specification": lambda: Attention(causal=True),
     "block": lambda: Block(attention=Attention(), norm=None),
     "trace": lambda: Attention(causal=True).trace(EXACT, EXACT, np.eye(2)[:, :1]),

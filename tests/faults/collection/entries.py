@@ -17,6 +17,7 @@ from textwrap import dedent, indent
 from typing import Any, Literal
 
 from symattn import Attention, Domain, Precision
+from symattn.arrays.precision import Contract
 
 Program = Callable[..., Any]
 Half = Literal["rules", "figures"]
@@ -61,7 +62,7 @@ class Entry:
     why: str
     spec: Any = field(default_factory=Attention)
     precision: str = "float32"
-    contract: Any = None
+    contract: Contract | None = None
     domain: Domain = field(default_factory=Domain)
     layout: Literal["nd", "bhnd", "bnhd", "flat"] = "nd"
     at: At = At()

@@ -13,7 +13,7 @@ from symattn.models.auditing.promises import cache_in
 from symattn.models.comparing.cache_losses import Recorded
 from symattn.models.comparing.generated import Generation, StateErrors, WayResult
 from symattn.models.comparing.generation import _choose_longer_sequence, _select_generation_ways
-from symattn.models.comparing.generation_ways import _words_of_drafts, generates
+from symattn.models.comparing.generation_ways import States, _words_of_drafts, generates
 from tests.models.comparing import families, quantised
 from tests.models.comparing.families import generation
 from tests.models.comparing.seeds import altered, counting_padding, deaf, losing
@@ -22,7 +22,7 @@ TELLING = ["eager", "dynamic cache, decoding", "static cache, 3 tokens at once",
 
 
 # -- without torch: what counts as rounding ----------------------------------------------------------------------------
-def read(*states: float) -> Any:
+def read(*states: float) -> States:
     return tuple(np.full((3, 2), x) for x in states)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from symattn import Attention
-from symattn.programs.onnx import attention_of
+from symattn.programs.onnx import OnnxAttention, attention_of
 from tests.programs.onnx.cases import OPERATORS, Case, cases, held
 from tests.programs.onnx.judging import Outcome, compare, judge, lifting, outcomes
 from tests.programs.onnx.page import PAGE, every, inside, made
@@ -112,7 +112,7 @@ def named(name: str) -> Case:
     return next(case for case in cases() if case.name == name)
 
 
-def another(name: str, change: Callable[[Any], Any]) -> Outcome:
+def another(name: str, change: Callable[[OnnxAttention], Any]) -> Outcome:
     """A case of one output, compared with something else made of its attention."""
     case = named(name)
     lift = lifting(case.dtype)
@@ -120,7 +120,7 @@ def another(name: str, change: Callable[[Any], Any]) -> Outcome:
 
 
 def test_the_other_alignment_is_refused() -> None:
-    def aligned(found: Any) -> Any:
+    def aligned(found: OnnxAttention) -> Any:
         assert found.spec.alignment == "top-left"
         return replace(found.spec, alignment="bottom-right")(**found.inputs)
 
@@ -131,7 +131,7 @@ def test_the_other_alignment_is_refused() -> None:
 def test_the_other_order_of_heads_is_refused() -> None:
     """Query head h reads the head ⌊h / r⌋ of keys, not h mod r."""
 
-    def tiled(found: Any) -> Any:
+    def tiled(found: OnnxAttention) -> Any:
         from symattn.attention.projections import tile_heads
 
         shared = {role: tile_heads(found.inputs[role], 2) for role in "kv"}

@@ -16,7 +16,7 @@ from symattn.programs.repairing.edited_kernels import OutOfBounds, within_memory
 from symattn.programs.repairing.edits import Edit, enumerate_edits
 from symattn.programs.repairing.observing import observe
 from symattn.programs.repairing.source import Sources
-from symattn.programs.repairing.stores import RecordedStores, expected_stores
+from symattn.programs.repairing.stores import ExpectedStores, RecordedStores, expected_stores
 from symattn.verification.repair import Replacement, replaced
 
 pytestmark = [pytest.mark.guests, pytest.mark.filterwarnings("ignore")]
@@ -204,7 +204,7 @@ def f(x):
 """
 
 
-def stores_of(module: Any, x: Any, right: Any) -> Any:
+def stores_of(module: Any, x: Any, right: Any) -> ExpectedStores:
     recorded = RecordedStores()
     with within_memory(recorded):
         output = module.f(x)

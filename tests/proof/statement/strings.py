@@ -22,7 +22,7 @@ from typing import Any
 from symattn import Document, bound, claim, derive, walk
 from symattn.derivations import derivation_texts
 from symattn.derivations.examples import names as examples
-from symattn.document.model import Result, Steps, Table, Values
+from symattn.document.model import Inline, Result, Steps, Table, Text, Values
 from symattn.document.notation import Node
 from symattn.document.text import text
 from tests.proof.statement.falsify import DOCUMENTS
@@ -114,11 +114,11 @@ def graded(document: Document) -> list[str]:
     return found
 
 
-def _words(said: Any) -> str:
+def _words(said: Text) -> str:
     return "".join(map(_word, said))
 
 
-def _word(part: Any) -> str:
+def _word(part: Inline) -> str:
     return text(part) if isinstance(part, Node) else part if isinstance(part, str) else ""  # code is read by its tests
 
 
