@@ -66,6 +66,7 @@ _FIRST_CASES = 4  # by which a definition may be far off
 _FAR_OFF = 2.0**-6
 _MANY_TOKENS = 128  # in a case that is screened first: a bound of so many scores takes a second, of 1,000 a minute
 _FEW_OF_AXIS = 4  # the other sizes of such a case
+_MIDDLE_SIZES = (16, 64)  # limits of all sizes of cases between small and large ones
 # How the numbers of an output can be wrong.
 _BEYOND = ("values", "not finite")
 # programs of JAX are compiled for one of so many sizes, and for calls with so many times the entries
@@ -858,19 +859,27 @@ def _seek_smaller(session: Session, rng: np.random.Generator) -> None:
 def yield_cases_of_fewer_sizes(
     session: Session, wrong: CaseResult, rng: np.random.Generator
 ) -> Iterator[Iterator[Case]]:
-    """Yield cases in which one size alone is that of a wrong call, then those of two, and so on up to all."""
+    """Yield cases in which one size alone is that of a wrong call, then smaller sizes, then those of two, up to all."""
     sizes = session.subject.source.sizes(wrong)
     axes = [name for name in ("n_q", "n_k", "d_k", "d_v") if sizes.get(name, 0) > _FEW_OF_AXIS]
 
-    def cases_with(large: tuple[str, ...]) -> Iterator[Case]:
-        fewer = {n: min(size, size if n in large else _FEW_OF_AXIS) for n, size in sizes.items()}
-        title = f"large in {', '.join(large)} alone"
+    def cases_of(fewer: Mapping[str, int], title: str) -> Iterator[Case]:
         for inputs in session.subject.source.resized(session, fewer, rng):
             yield Case(wrong.case.group, title, inputs)
+
+    def cases_with(large: tuple[str, ...]) -> Iterator[Case]:
+        fewer = {n: min(size, size if n in large else _FEW_OF_AXIS) for n, size in sizes.items()}
+        return cases_of(fewer, f"large in {', '.join(large)} alone")
 
     # One large axis first, then pairs: the fewer are large, the cheaper the diagnosis.
     for count in range(1, len(axes) + 1):
         yield chain.from_iterable(map(cases_with, combinations(axes, count)))
+        if count == 1:
+            # Sizes that a promise ties, such as n_q = n_k, are large together or not at all.
+            for most in _MIDDLE_SIZES:
+                if most * _SHRUNK <= max(sizes.values()):
+                    fewer = {n: min(size, most) for n, size in sizes.items()}
+                    yield cases_of(fewer, f"no size beyond {most}")
 
 
 def _try_last(session: Session, rng: np.random.Generator) -> None:
