@@ -21,6 +21,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from symattn.attention.letters_of_attention import ARRAYS, SYMBOLS
+from symattn.document.errors import InputError, perhaps
 from symattn.document.model import Block, Code, Document, Paragraph, Text
 from symattn.document.notation import Like, Node, Role
 from symattn.document.printable import Shown
@@ -28,6 +29,11 @@ from symattn.document.printable import Shown
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention
 Typed = str | Callable[[], str]
+#: The steps that a report can name, in the order of the computation; ``weights`` only if no more is known.
+STEPS_TO_BLAME = (
+    "call", "project", "norm", "split", "position", "cache", "score", "scale", "softcap", "bias", "mask", "sink", "max",
+    "exp", "normalize", "dropout", "weights", "values", "gate", "merge", "output", "residual", "lse", "backward",
+)  # fmt: skip
 # Roles of letters in reasons.
 _ROLES: dict[str, Role] = {"q_i": "query", "k_j": "key", "s_i": "score"}
 EACH = "entry by entry"  # the entries of a step whose formula holds for each entry
@@ -39,7 +45,7 @@ class Step:
 
     ``written``, ``says`` and ``typed`` are its formula, reason and entries as text; ``letters`` maps names of arrays to
     their letters. ``role`` says what its array is, such as scores or a norm, and so by which rules it can be wrong;
-    ``blames`` is the step that a report names for it, if not by the name of the array.
+    ``blames`` is the step that a report names for it, one of ``STEPS_TO_BLAME``, if not by the name of the array.
     """
 
     name: str
@@ -87,6 +93,14 @@ class Step:
             **{str(place): self.letters[name] for place, name in enumerate(self.of)},
             **self.values,
         }
+
+
+def check_blamed_step(blames: str, whose: str) -> None:
+    """Raise ``InputError`` unless a report can name the step that ``whose`` blames."""
+    if blames not in STEPS_TO_BLAME:
+        known = ", ".join(STEPS_TO_BLAME)
+        near = perhaps(blames, STEPS_TO_BLAME)
+        raise InputError(f"{whose} blames {blames!r}, which is none of {known}{near}")
 
 
 def _resolve_entries_text(typed: Typed) -> str:

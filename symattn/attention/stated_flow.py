@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from symattn.attention.fields import Described
-from symattn.attention.flow import Step, Trace, Typed, steps_of
+from symattn.attention.flow import Step, Trace, Typed, check_blamed_step, steps_of
 from symattn.attention.letters_of_attention import letter
 from symattn.document.notation import Node, equals
 from symattn.document.text import text
@@ -50,8 +50,10 @@ class StatedFlow(Described):
     ) -> Step:
         """Return the step that computes the array ``name`` by ``run`` from the arrays ``of``.
 
-        Of these, inputs that a call lacks are None. ``written`` is the formula, with @0 for the first of them.
+        Of these, inputs that a call lacks are None. ``written`` is the formula, with @0 for the first of them. Raises
+        ``InputError`` if ``blames`` is none of ``STEPS_TO_BLAME``.
         """
+        check_blamed_step(blames, f"{type(self).__name__}: the step {name!r}")
         symbols = self._symbols
         return Step(
             name, tuple(of), run, symbols[name], written, symbols, reason, role=role, blames=blames

@@ -14,6 +14,7 @@ import numpy as np
 from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.formats import FORMATS, HALF, Format
 from symattn.arrays.precision import Contract, Precision
+from symattn.attention.flow import STEPS_TO_BLAME
 from symattn.attention.spec import Attention
 from symattn.bounds.case_result import UNFIT, shares
 from symattn.bounds.judgement import Measured
@@ -33,7 +34,7 @@ from symattn.verification.arithmetic.suspects import BitSample, explained, share
 from symattn.verification.definitions import lse
 from symattn.verification.definitions.definition_mistakes import changes
 from symattn.verification.diagnosis.screening import LITTLE, plainest
-from symattn.verification.report import STEPS, Check, Fault, Report
+from symattn.verification.report import Check, Fault, Report
 
 _FEW = 8  # rows whose logarithms are judged, by balls, which are slow
 
@@ -313,7 +314,7 @@ class _JudgedTrace:
     def faults(self) -> Iterable[Fault]:
         """Yield the first fault of each array, with the number of wrong heads."""
         result = [(tally, tally.first) for tally in self.tallies.values() if tally.first]
-        for tally, fault in sorted(result, key=lambda item: STEPS.index(item[1].step)):
+        for tally, fault in sorted(result, key=lambda item: STEPS_TO_BLAME.index(item[1].step)):
             count = f"; wrong in {tally.wrong} of {tally.seen} heads" if tally.seen > 1 else ""
             yield replace(fault, message=fault.message + count)
 

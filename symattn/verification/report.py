@@ -16,12 +16,6 @@ from symattn.verification.repair import Repair
 if TYPE_CHECKING:
     from symattn.arrays.field.quotient import Quotient
 
-#: The values of ``Fault.step``, in the order of the computation; ``weights`` only if no more is known.
-STEPS = (
-    "call", "project", "norm", "split", "position", "cache", "score", "scale", "softcap", "bias", "mask", "sink", "max",
-    "exp", "normalize", "dropout", "weights", "values", "gate", "merge", "output", "residual", "lse", "backward",
-)  # fmt: skip
-
 #: What the ε of an identity test on residues does not cover.
 NOT_COVERED = "in exact arithmetic; rounding, overflow, underflow and maxima are not covered"
 
@@ -60,7 +54,8 @@ class Counterexample:
 class Fault:
     """A fault: the first wrong step, the known mistake that explains all of it (or None), and a message.
 
-    ``code`` is the stable name of the cause, and ``codes`` are its parts with their parameters.
+    ``step`` is one of ``STEPS_TO_BLAME``. ``code`` is the stable name of the cause, and ``codes`` are its parts with
+    their parameters.
 
     ``case`` is the word of ``case_codes`` for its inputs, if the report has a command line. ``certified`` means that no
     rounding of any implementation explains it, though no smallest input was sought; ``ground`` is the evidence if there

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from symattn import Alibi, Attention, Buckets, Domain, InputError, Latent, LinearScaling, Rotary, verify
+from symattn.attention.flow import STEPS_TO_BLAME
 from symattn.bounds.called_target import Argument, Convention
 from symattn.bounds.case_result import UNFIT
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import RIGHT, Variant, changed, trace
 from symattn.verification.probing.probes import small
-from symattn.verification.report import STEPS
 from symattn.verification.rules import combined, head_mistakes, known
 from symattn.verification.rules.families import families
 from tests.lanes import one_row_in
@@ -146,7 +146,7 @@ def _made() -> dict[str, list[tuple[Mistake, Attention, tuple[str, ...]]]]:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", STEPS_TO_BLAME)
 def test_a_mistake_is_another_function(step: str) -> None:
     here = {cause: places for cause, places in _made().items() if places[0][0].step == step}
     assert [cause for cause, places in here.items() if not any(_differs(*place) for place in places)] == []
@@ -195,10 +195,10 @@ def test_no_mistake_is_in_a_step_that_its_specification_lacks() -> None:
 
 
 def test_the_rules_say_each_cause_in_words() -> None:
-    order = [STEPS.index(m.step) for m in known(Attention(), frozenset("qkv")) if not m.general]
+    order = [STEPS_TO_BLAME.index(m.step) for m in known(Attention(), frozenset("qkv")) if not m.general]
     assert order == sorted(order)
     assert len(order) > 300
-    assert all(family.step in STEPS for spec, _ in _SPECS for family in families(spec))
+    assert all(family.step in STEPS_TO_BLAME for spec, _ in _SPECS for family in families(spec))
     assert len(_made()) > 600
 
 

@@ -1,5 +1,6 @@
 """Definitions that state their steps: a call runs these, and each can be wrong by the rule of its role."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -7,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from symattn import Attention, LayerNorm, Merge, RMSNorm, kind, verify
-from symattn.attention.flow import Step
+from symattn import Attention, InputError, LayerNorm, Merge, RMSNorm, kind, verify
+from symattn.attention.flow import STEPS_TO_BLAME, Step
 from symattn.attention.letters_of_attention import letter
 from symattn.attention.norms import rms_norm
 from symattn.attention.stated_flow import StatedFlow
@@ -16,6 +17,8 @@ from symattn.bounds.changed_steps import ChangedSteps
 from symattn.document.text import text
 from symattn.programs.specifications import definitions_of
 from symattn.verification.definitions.definition_mistakes import both, of_computed_arrays
+from symattn.verification.definitions.definition_subject import Input
+from symattn.verification.definitions.stated_definition import define_in_steps
 from symattn.verification.rules import by_role
 from symattn.verification.rules.log_sums import wrong_log_sums
 
@@ -115,9 +118,6 @@ class Lerp(StatedFlow):
 
 
 def lerp_subject(spec: Lerp) -> Any:
-    from symattn.verification.definitions.definition_subject import Input
-    from symattn.verification.definitions.stated_definition import define_in_steps
-
     inputs = (Input("x", "n d"), Input("y", "n d"), Input("t", "n d"))
     shapes = ({"n": 2, "d": 3}, {"n": 4, "d": 1}, {"n": 3, "d": 9})
     return define_in_steps(spec, "gate", inputs, shapes)
@@ -130,6 +130,23 @@ def test_a_definition_of_a_stranger_gets_mistakes_words_and_steps() -> None:
     computed = {mistake.cause for mistake in of_computed_arrays(subject, Lerp(), lambda run: run)}
     assert any("entries of the change" in cause for cause in computed)
     assert not any("entries of z" in cause for cause in computed)
+
+
+@pytest.mark.parametrize("word", ["windows", "", "scores"])
+def test_a_step_that_no_report_names_is_refused_as_it_is_stated(word: str) -> None:
+    refused = re.escape(f"Lerp: the step 'change' blames {word!r}, which is none of call, project, ")
+    with pytest.raises(InputError, match=refused):
+        Lerp().state_step("change", lambda x: x, "@0", ("x",), role="share", blames=word)
+    near = "did you mean score?" if word == "scores" else "lse, backward"
+    for step, of, whose in ((word, "gate", "the definition"), ("gate", word or "windows", "the input 't'")):
+        inputs = (Input("x", "n d"), Input("y", "n d"), Input("t", "n d", step=of))
+        with pytest.raises(InputError, match=f"Lerp: {whose} blames .*{re.escape(near)}"):
+            define_in_steps(Lerp(), step, inputs, ({"n": 2, "d": 3},))
+
+
+@pytest.mark.parametrize("word", STEPS_TO_BLAME)
+def test_every_step_of_reports_can_be_stated(word: str) -> None:
+    assert Lerp().state_step("change", lambda x: x, "@0", ("x",), role="share", blames=word).blames == word
 
 
 def test_both_definitions_with_log_sums_have_the_mistakes_of_one_rule() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from symattn.attention.flow import check_blamed_step
 from symattn.attention.stated_flow import StatedFlow
 from symattn.bounds.changed_steps import ChangedSteps, Laid
 from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
@@ -30,7 +31,13 @@ def define_in_steps(
 
     ``step`` is blamed if no more is known of a fault. ``ways``, by default the run of the steps alone, begin with it.
     If arrays are passed in other axes than the steps take, ``laid`` makes a function of these of one of the steps' own.
+    Raises ``InputError`` if the definition, a step or an input blames none of ``STEPS_TO_BLAME``.
     """
+    kind = type(spec).__name__
+    check_blamed_step(step, f"{kind}: the definition")
+    for given in inputs:
+        # Without a step of its own an input blames the definition's.
+        check_blamed_step(given.step or step, f"{kind}: the input {given.name!r}")
     usual: dict[str, Any] = {"title": called(spec), "outputs": spec.returned}
     every = ways or (spec.return_run,)
     return Definition(

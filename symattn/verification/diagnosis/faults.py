@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from symattn.attention.flow import STEPS_TO_BLAME
 from symattn.bounds.called_target import Memory, Outcome, same_bits
 from symattn.bounds.case_result import OF_VALUES, UNFIT, Case, CaseResult
 from symattn.bounds.inputs import Sizes
@@ -22,7 +23,7 @@ from symattn.verification.diagnosis.ignoring import ignored
 from symattn.verification.probing import behaviour, refusals
 from symattn.verification.probing.probes import FAMILIES
 from symattn.verification.reduce import Inputs, counterexample, reduce, shapes, shown
-from symattn.verification.report import STEPS, Counterexample, Fault
+from symattn.verification.report import Counterexample, Fault
 
 if TYPE_CHECKING:
     from symattn.verification.engine import Session
@@ -51,7 +52,7 @@ def faults(session: Session) -> tuple[Fault, ...]:
         result += _yield_raising_call_fault(session)
     result += conduct(session.records, session.precision.input.name, show)
     result += behaviour.faults_of_leaks(session)
-    return tuple(sorted(result, key=lambda f: STEPS.index(f.step)))
+    return tuple(sorted(result, key=lambda f: STEPS_TO_BLAME.index(f.step)))
 
 
 def _find_stale_result_fault(session: Session) -> Fault | None:
@@ -128,7 +129,7 @@ def _describe_named_cause(session: Session, cause: Cause) -> tuple[str, str | No
             first.cause,
             of_step + session.subject.expectation(first.step) + also + others,
         )
-    steps = sorted({m.step for m in cause.mistakes}, key=STEPS.index)
+    steps = sorted({m.step for m in cause.mistakes}, key=STEPS_TO_BLAME.index)
     words = "; or ".join(m.cause for m in cause.mistakes[:_NAMED])
     return steps[0], words, f"{words} (each explains everything observed)"
 

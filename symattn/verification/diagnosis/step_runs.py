@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from symattn.arrays.precision import Precision
+from symattn.attention.flow import STEPS_TO_BLAME
 from symattn.attention.spec import Attention
 from symattn.bounds import judge
 from symattn.bounds.case_result import UNFIT, CaseResult, Part
@@ -29,7 +30,6 @@ from symattn.bounds.reference import (
     trace,
     variant_values,
 )
-from symattn.verification import report
 from symattn.verification.diagnosis import parts
 from symattn.verification.diagnosis.screening import ComputedValues
 from symattn.verification.rules import combined
@@ -79,7 +79,7 @@ class StepRuns:
     def combined(self, first: Mistake, second: Mistake) -> Sequence[Mistake]:
         """Return both mistakes at once; see ``rules.combined``."""
         # In the order of the steps, whichever mistake comes first.
-        both = combined(*sorted((first, second), key=lambda m: report.STEPS.index(m.step)))
+        both = combined(*sorted((first, second), key=lambda m: STEPS_TO_BLAME.index(m.step)))
         return () if both is None else (both,)
 
     # -- by what they are judged ---------------------------------------------------------------------------------------

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from symattn.attention.flow import STEPS_TO_BLAME
 from symattn.attention.spec import Attention
 from symattn.bounds import storing
 from symattn.bounds.mistake import Mistake, where_scaled
 from symattn.bounds.reference import Change, Variant
-from symattn.verification.report import STEPS
 from symattn.verification.rules import (
     forbidding,
     gating,
@@ -60,7 +60,8 @@ def known(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     They come in the order of the steps; of those that give the same numbers, the first is the simplest.
     """
     yield from sorted(
-        (*of_steps(spec, names), *of_numbers(spec)), key=lambda mistake: STEPS.index(mistake.step)
+        (*of_steps(spec, names), *of_numbers(spec)),
+        key=lambda mistake: STEPS_TO_BLAME.index(mistake.step),
     )
     yield from _of_arrays(spec, names, elsewhere=True)
 
