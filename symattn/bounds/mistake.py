@@ -132,15 +132,16 @@ def step(spec: Attention | StatedFlow, values: Values, name: str) -> Step:
 def own(spec: Attention, values: Values, name: str, *first: object) -> Any:
     """Return the result of the definition's step, with ``first`` in place of the first arrays that it takes."""
     result = step(spec, values, name)
-    return result.run(*first, *_read_operands(spec, values, result)[len(first) :])
+    # An array in whose place another one stands may not be made yet.
+    return result.run(*first, *_read_operands(spec, values, result.of[len(first) :]))
 
 
-def _read_operands(spec: Attention | StatedFlow, values: Values, step: Step) -> list[Any]:
+def _read_operands(spec: Attention | StatedFlow, values: Values, names: Sequence[str]) -> list[Any]:
     """Return the arrays that a step takes. Raises ``KeyError`` where an attention has none."""
     # Only definitions that state their steps have steps of inputs that a call may lack.
     if isinstance(spec, StatedFlow):
-        return [values.get(name) for name in step.of]
-    return [values[name] for name in step.of]
+        return [values.get(name) for name in names]
+    return [values[name] for name in names]
 
 
 def before(spec: Attention, values: Values, name: str) -> Any:
@@ -181,7 +182,7 @@ class At:
     def taken(self) -> list[Any]:
         """All arrays that the step takes, None for inputs that the run lacks."""
         own_step = step(self.spec, self.values, self.name)
-        return _read_operands(self.spec, self.values, own_step)
+        return _read_operands(self.spec, self.values, own_step.of)
 
     @cached_property
     def xp(self) -> Any:

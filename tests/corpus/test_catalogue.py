@@ -25,7 +25,8 @@ _WITHOUT = {
 }  # fmt: skip
 _PLAIN = (
     "scale-missing", "mask-top-left", "kv-heads-tiled", "rescale-sum", "window-short", "scale-off",
-    "padding-of-other-item", "cache-order", "positions-equal", "gradient-dropout-missing", "gradient-dropout-factor",
+    "padding-of-other-item", "cache-order", "cache-slot", "cache-unread", "dropout-of-scores", "positions-equal",
+    "gradient-dropout-missing", "gradient-dropout-factor",
 )  # fmt: skip
 
 
