@@ -12,10 +12,10 @@ from sphinx.util.docutils import SphinxDirective
 from symattn.document.render.common import plain_text
 from symattn.faults.catalogue import (
     CodePage,
+    explain_missing_input,
     heading,
     mended,
     page_of,
-    reason_without_input,
     shown_input,
 )
 from symattn.verification.codes import codes, lines_of
@@ -59,7 +59,7 @@ def _entry(page: CodePage) -> Iterator[nodes.Node]:
         )
         yield nodes.literal_block(text=shown_input(page.example), language="text")
     else:
-        yield nodes.paragraph(text=f"No input is shown: {reason_without_input(page.code)}.")
+        yield nodes.paragraph(text=explain_missing_input(page.code))
     for words in mended(page):
         yield nodes.paragraph(text=f"It should be: {plain_text(words)}.")
     for report in page.reports:

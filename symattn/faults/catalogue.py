@@ -81,6 +81,12 @@ def reason_without_input(code: str) -> str:
     )
 
 
+def explain_missing_input(code: str) -> str:
+    """Return the sentence in the place of an input: the reason why none is shown, if there is one."""
+    reason = reason_without_input(code)
+    return f"No input is shown: {reason}." if reason else "No input that shows it is stored."
+
+
 @dataclass(frozen=True)
 class CodePage:
     """A code: its sentences, the step to blame, its parameters, its faults in the corpus, and an example.
@@ -257,7 +263,7 @@ def _yield_smallest_input(page: CodePage) -> Iterator[Block]:
     """Yield the smallest input found, with both outputs."""
     example = page.example
     if example is None:
-        yield Note((f"No input is shown: {reason_without_input(page.code)}.",))
+        yield Note((explain_missing_input(page.code),))
         return
     of = ("The smallest input found that shows it, for ", Code(example.specification))
     yield Paragraph((*of, ", with both outputs in float64 (sampled):"))

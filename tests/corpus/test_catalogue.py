@@ -2,12 +2,13 @@
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from symattn.faults.catalogue import reason_without_input
+from symattn.faults.catalogue import page_of, reason_without_input, shown_code
 from symattn.faults.examples import example_of, found
 from symattn.verification.codes import read_code
 from symattn_cli.main import main
@@ -71,6 +72,15 @@ def test_every_code_that_a_rule_computes_has_an_input(capsys: pytest.CaptureFixt
     assert {code for code in _codes(capsys) if reason_without_input(code)} == _WITHOUT
     printed = _shown(capsys, "max-missing")
     assert "No input is shown: in exact arithmetic the mistake changes nothing" in printed
+
+
+def test_a_page_without_an_input_and_a_reason_names_no_reason() -> None:
+    page = replace(page_of("scale-missing"), example=None)
+    printed = str(shown_code(page))
+    assert "No input that shows it is stored." in printed
+    assert ": ." not in printed
+    with_reason = str(shown_code(replace(page, code="max-missing")))
+    assert "No input is shown: in exact arithmetic the mistake changes nothing" in " ".join(with_reason.split())
 
 
 @pytest.mark.deep
