@@ -9,7 +9,7 @@ from symattn.testing import _write_failure_message
 from symattn.verification.repair import Repair, RepairPart, Replacement
 from symattn.verification.report import Fault
 
-_NOTE = "No edit of its source that was tried makes it right: 4,005, one or two at a time."
+_NOTE = "4,005 edits of its source were tried, one or two at a time, and none makes it right."
 _EDIT = Replacement(5, 4, 5, 5, "b")
 _PART = Repair("attn.py", (_EDIT,), "a", "b", "names", "same", Grade.SAMPLED, None, 4005, 40, 2, 18, "0")
 _FAULT = Fault("scale", "scores are not scaled", "scores are not scaled; expected 1/√d_k")

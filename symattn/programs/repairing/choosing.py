@@ -597,19 +597,23 @@ class _EditSearch:
     def _describe_failed_search(self) -> str:
         if self._accepted:
             return ""
+        were = "edit of its source was" if self._tried == 1 else "edits of its source were"
+        tried = f"{self._tried:,} {were} tried"
         if not self._cut:
-            return f"No edit of its source that was tried makes it right: {self._tried:,}, one or two at a time."
-        left = " and ".join(self._yield_untried_edits()) or "all"
+            return f"{tried}, one or two at a time, and none makes it right."
         hint = " (raise --budget)" if self._effort.over else ""
-        return f"{self._tried:,} edits of its source were tried, but not {left}; none makes it right{hint}."
+        untried = self._list_untried_edits()
+        rest = f"Not tried: {untried}" if untried else "Others were not tried to the end"
+        return f"{tried}, and none makes it right. {rest}{hint}."
 
-    def _yield_untried_edits(self) -> Iterator[str]:
-        """Yield how many edits of each tier, and pairs of edits, were left out."""
-        for tier, edits in self._edits.items():
-            if (left := len(edits) - self._tried_of[tier]) > 0:
-                yield f"{left:,} of tier {tier}"
-        if (left := self._possible_pairs - self._tried_of[_PAIR]) > 0:
-            yield f"{left:,} pair{'s' * (left > 1)}"
+    def _list_untried_edits(self) -> str:
+        """Return how many edits of each tier, and pairs of edits, were left out."""
+        left_of_tiers = {t: len(es) - self._tried_of[t] for t, es in self._edits.items()}
+        parts = [f"{left:,} of tier {tier}" for tier, left in left_of_tiers.items() if left > 0]
+        pairs = self._possible_pairs - self._tried_of[_PAIR]
+        if pairs > 0:
+            parts.append(f"{pairs:,} pair{'s' * (pairs > 1)} of edits")
+        return ", ".join(parts)
 
     def _make_repair_of_edits(
         self, path: ExecutionPath, edits: Several, answer: EditAnswer

@@ -48,7 +48,7 @@ def test_edits_alike_to_a_refused_one_are_tried_next_and_once() -> None:
     samples: Any = SimpleNamespace(all=())
     found = _EditSearch(session, trials, Opened("f.py", "", 16), samples, 1).found()
     assert trials.screened == [*range(50), 110, *range(50, 110), *range(111, 120)]
-    assert found.note == "No edit of its source that was tried makes it right: 120, one or two at a time."
+    assert found.note == "120 edits of its source were tried, one or two at a time, and none makes it right."
 
 
 class TrialsByAnotherPath:
@@ -171,7 +171,7 @@ def test_a_note_says_that_edits_without_last_questions_were_left_out(monkeypatch
     trials.score, trials.version = (lambda edits: [0.0] * len(edits)), lambda edits: object()
     session: Any = SimpleNamespace(budget=1e9, runner=None, effort_of_searches=Effort(inf), seed=0)
     note = _EditSearch(session, trials, Opened("f.py", ""), SimpleNamespace(all=()), 1).found().note  # type: ignore[arg-type]
-    assert note == "9 edits of its source were tried, but not all; none makes it right."
+    assert note == "9 edits of its source were tried, and none makes it right. Others were not tried to the end."
 
 
 def test_counted_work_ends_a_search_and_a_note_says_what_was_left() -> None:
@@ -181,8 +181,19 @@ def test_counted_work_ends_a_search_and_a_note_says_what_was_left() -> None:
     trials.work_done = lambda: 20.0 * len(trials.screened)
     session: Any = SimpleNamespace(budget=3, runner=None, effort_of_searches=Effort(inf), seed=0)
     note = _EditSearch(session, trials, Opened("f.py", ""), SimpleNamespace(all=()), 1).found().note  # type: ignore[arg-type]
-    left = "but not 650 of tier 1 and 900 of tier 2 and 900 of tier 3"
-    assert note == f"250 edits of its source were tried, {left}; none makes it right (raise --budget)."
+    left = "Not tried: 650 of tier 1, 900 of tier 2, 900 of tier 3 (raise --budget)."
+    assert note == f"250 edits of its source were tried, and none makes it right. {left}"
+
+
+@pytest.mark.parametrize(("left", "pairs"), [(1, "1 pair"), (3, "3 pairs"), (1200, "1,200 pairs")])
+def test_a_note_says_that_a_pair_is_of_edits(monkeypatch: pytest.MonkeyPatch, left: int, pairs: str) -> None:
+    """All single edits and all pairs that a search may try were tried, and further pairs are possible."""
+    monkeypatch.setattr(choosing, "MAX_PAIRS_OF_HALVES", 900 + 899 - left)
+    trials: Any = TrialsOfHalves({2007: 3})
+    session: Any = SimpleNamespace(budget=1e9, runner=None, effort_of_searches=Effort(inf), seed=0)
+    samples: Any = SimpleNamespace(all=[SimpleNamespace(wrong=True)] * 10)
+    note = _EditSearch(session, trials, Opened("f.py", ""), samples, 10).found().note
+    assert note.endswith(f"and none makes it right. Not tried: {pairs} of edits.")
 
 
 @pytest.mark.parametrize("longest_block", [0, 16])
