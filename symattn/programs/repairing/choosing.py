@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import is_dataclass, replace
+from fractions import Fraction
 from itertools import chain, combinations, islice
 from math import inf, isfinite
 from typing import NamedTuple, Protocol
@@ -186,11 +187,19 @@ def _sample_of(session: Session, r: CaseResult) -> JudgedSample:
 def _numbers_told(subject: Definition) -> tuple[float, ...]:
     """Return the numbers of a subject's specification, and of its settings."""
     settings = subject.settings.values()
-    plain = [x for x in settings if isinstance(x, int | float) and not isinstance(x, bool)]
-    # Rules try 0 and 1 anyway.
-    of_settings = [x for x in plain if isfinite(x) and x not in (0, 1)]
-    numbers = [*numbers_of(subject.described), *of_settings]
+    of_settings = chain.from_iterable(map(_telling_number, settings))
+    numbers = (*numbers_of(subject.described), *of_settings)
     return tuple(dict.fromkeys(numbers))
+
+
+def _telling_number(x: object) -> tuple[float, ...]:
+    """Return a number as code has it, a quotient as its float; nothing for 0 and 1, and for other values."""
+    if isinstance(x, bool) or not isinstance(x, int | float | Fraction):
+        return ()
+    # 0 and 1 are in every code, so that they say nothing about the specification.
+    if not isfinite(x) or x in (0, 1):
+        return ()
+    return (float(x) if isinstance(x, Fraction) else x,)
 
 
 def _slack_for_repaired_error(r: CaseResult) -> float:
@@ -210,13 +219,7 @@ def numbers_of(spec: object) -> tuple[float, ...]:
     result: list[float] = []
     for value in values_in_use(spec) if is_dataclass(spec) else ():
         for x in value if isinstance(value, tuple) else (value,):
-            if isinstance(x, bool):
-                continue
-            # 0 and 1 are in every code, so that they say nothing about the specification.
-            if isinstance(x, int | float) and isfinite(x) and x not in (0, 1):
-                result.append(x)
-            elif is_dataclass(x):
-                result += numbers_of(x)
+            result += numbers_of(x) if is_dataclass(x) else _telling_number(x)
     return tuple(dict.fromkeys(result))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from decimal import Decimal
 from typing import Any
 
 from symattn.programs.repairing.edits import (
@@ -77,6 +78,7 @@ OPERATORS: dict[type[ast.operator], tuple[type[ast.operator], ...]] = {
 _COMMUTES = (ast.Add, ast.Mult, ast.BitAnd, ast.BitOr)
 #: The factor between exponents to the bases 2 and e.
 _LN2 = math.log(2)
+_ROUNDING = 2.0**-48  # of a number: what a few roundings of a float change
 #: Functions that work along an axis.
 _REDUCTIONS = (
     "sum",
@@ -427,27 +429,37 @@ def change_constant(p: Place) -> Changes:
         if is_axis:
             yield "None"
     elif isinstance(value, float) and value and math.isfinite(value):
-        for number in (
-            -value,
-            1 / value,
-            0.0,
-            1.0,
-            value * value,
-            value / 2,
-            value * 2,
-            value * 10,
-            value / 10,
-            value - 1,
-            value + 1,
-            _LN2,
-            1 / _LN2,
-            abs(value) ** 0.5,
-            value * _LN2,
-            value / _LN2,
-            2.0,
-            0.5,
-        ):
-            yield repr(number)
+        for number in _numbers_beside(value):
+            yield repr(_take_own_number(number, p.function.numbers))
+
+
+def _numbers_beside(value: float) -> Iterator[float]:
+    """Yield numbers that a float may be confused with."""
+    # In decimals, as numbers are written: 1e-5 / 10 is 1e-6, not the float beside it.
+    written = Decimal(repr(value))
+    yield -value
+    yield 1 / value
+    yield from (0.0, 1.0)
+    in_decimals = (
+        written * written,
+        written / 2,
+        written * 2,
+        written * 10,
+        written / 10,
+        written - 1,
+        written + 1,
+    )
+    yield from map(float, in_decimals)
+    yield from (_LN2, 1 / _LN2)
+    yield abs(value) ** 0.5
+    yield from (value * _LN2, value / _LN2)
+    yield from (2.0, 0.5)
+
+
+def _take_own_number(number: float, own: Iterable[float]) -> float:
+    """Return the number of the specification that ``number`` misses by rounding alone, else ``number``."""
+    near = (x for x in own if math.isclose(x, number, rel_tol=_ROUNDING))
+    return float(next(near, number))
 
 
 def change_switch(p: Place) -> Changes:

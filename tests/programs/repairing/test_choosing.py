@@ -1,6 +1,7 @@
 """The search for repairs: which edits are tried, and that none is tried twice."""
 
 from dataclasses import replace
+from fractions import Fraction
 from math import inf
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Grade
+from symattn import Attention, Grade
 from symattn.programs.repairing import choosing
 from symattn.programs.repairing.choosing import _EditSearch
 from symattn.programs.repairing.edits import Edit
@@ -375,3 +376,11 @@ def test_an_edit_of_another_path_that_reads_what_nothing_reads_shortens_the_sear
     result = search.found().repairs
     assert [(repair.new, repair.path) for repair in result] == [("x * lost_factor", "other")]
     assert search._tried == (11 if reads else 51)
+
+
+def test_numbers_of_a_specification_are_floats_of_code_and_not_what_all_code_has() -> None:
+    spec = Attention(qk_norm="rms", eps=Fraction(1, 10**6), softcap=0.3, scale=Fraction(1, 3), heads=4, causal=True)
+    numbers = choosing.numbers_of(spec)
+    assert {1e-6, 0.3, 1 / 3, 4} <= {*numbers}
+    assert all(type(x) in (int, float) for x in numbers)
+    assert not {0, 1} & {*numbers}

@@ -320,6 +320,19 @@ def _new_texts(edits: list[Edit], rule: str, old: str) -> set[str]:
     return {edit.new for edit in edits if (edit.rule, edit.old) == (rule, old)}
 
 
+@pytest.mark.parametrize(
+    ("written", "new"),
+    [("1e-5", "1e-06"), ("0.7", "0.07"), ("0.003", "0.03"), ("1.1", "0.1"), ("2.702702702702702", "0.37")],
+)
+def test_a_number_in_an_edit_is_one_that_somebody_writes(tmp_path: Path, written: str, new: str) -> None:
+    """In decimals; the last one is the number of the specification, which 1/2.702702702702702 misses by rounding."""
+    _, edits = _edits_of(_function(tmp_path, "wrong", f"return x + {written}"), (1,))
+    numbers = [edit.new for edit in edits if (edit.rule, edit.old) == ("constant", written)]
+    assert new in numbers
+    rounded = [n for n in numbers if n != new and np.isclose(float(n), float(new), rtol=1e-14, atol=0)]
+    assert not rounded
+
+
 def test_edits_of_several_places_show_the_brackets_that_one_of_them_needs(tmp_path: Path) -> None:
     _, edits = _edits_of(_function(tmp_path, "wrong", "z = x * n / 2\n    w = y * n / 2\n    return z + w"), (2, 3))
     assert "(n + 1)" in _new_texts(edits, EVERYWHERE, "n")
