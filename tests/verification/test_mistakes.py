@@ -12,10 +12,11 @@ import pytest
 
 from symattn import Alibi, Attention, Buckets, Domain, InputError, Latent, LinearScaling, Rotary, verify
 from symattn.attention.flow import STEPS_TO_BLAME
+from symattn.attention.variants import OF_MODELS, VARIANTS
 from symattn.bounds.called_target import Argument, Convention
 from symattn.bounds.case_result import UNFIT
 from symattn.bounds.inputs import Maker, Sizes
-from symattn.bounds.mistake import Mistake
+from symattn.bounds.mistake import Mistake, MistakeFamily
 from symattn.bounds.reference import RIGHT, Variant, changed, trace
 from symattn.verification.probing.probes import small
 from symattn.verification.rules import combined, head_mistakes, known
@@ -192,6 +193,24 @@ def test_no_mistake_is_in_a_step_that_its_specification_lacks() -> None:
     """Such a mistake would be no other function, and nobody who made it would be told."""
     rules = ((m, spec, frozenset(names)) for spec, names in _SPECS for m in known(spec, frozenset(names)))
     assert [(m.cause, spec) for m, spec, names in rules if not _place(m, spec, names)] == []
+
+
+def _absent_steps(family: MistakeFamily, spec: Attention, names: frozenset[str]) -> set[str]:
+    """Return the steps that a family changes and a specification lacks, or has under another name."""
+    variant = family.variant(family.grid[0])
+    changed_ = variant.spec(spec) if variant.spec else spec
+    return {*variant.steps} - {step.name for step in changed_.pipeline(names)}
+
+
+def test_no_family_names_a_step_that_its_specification_lacks() -> None:
+    """A search leaves such a family out without a word, though the step may be there under another name."""
+    named = [(variant.spec, variant.names) for variant in (*VARIANTS.values(), *OF_MODELS.values())]
+    every = [(spec, frozenset(names)) for spec, names in (*_SPECS, *named)]
+    absent = ((f.words, spec, _absent_steps(f, spec, names)) for spec, names in every for f in families(spec))
+    assert [line for line in absent if line[-1]] == []
+    wrong = MistakeFamily("norm", "ε is {}", lambda x: Variant({"normed_v": lambda s, values: values["v"]}), (0.5,))
+    for norm in (None, "rms"):
+        assert _absent_steps(wrong, Attention(value_norm=norm), frozenset("qkv")) == {"normed_v"}
 
 
 def test_the_rules_say_each_cause_in_words() -> None:
