@@ -54,8 +54,8 @@ def _sort_fields_by_annotation(
 
 
 def check(spec: Any, **least: int) -> None:
-    """Raise InputError unless words and booleans are as annotated, ε is at least 0, and each field in ``least`` is an
-    integer of at least that size.
+    """Raise InputError unless words and booleans are as annotated, ε is at least 0, each field in ``least`` is an
+    integer of at least that size, and each ``described`` field has its default or a value that it permits.
     """
     kind: type = type(spec)
     texts, flags, optional = _sort_fields_by_annotation(kind)
@@ -73,6 +73,12 @@ def check(spec: Any, **least: int) -> None:
         value = getattr(spec, name)
         if not (value is None and name in optional) and not whole(value, lowest):
             raise refusal(spec, name, f"be an integer of at least {lowest}")
+    for field in fields(spec):
+        value = getattr(spec, field.name)
+        for permitted, must in field.metadata.get("permitted", ()):
+            # The default is always permitted, also where it breaks the rule, such as None.
+            if value is not field.default and not permitted(value):
+                raise refusal(spec, field.name, must)
 
 
 def whole(value: object, lowest: int) -> bool:

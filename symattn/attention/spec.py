@@ -301,12 +301,6 @@ SENSELESS: dict[str, Callable[[Attention], bool]] = {
 def check_fields(spec: Attention) -> None:
     """Raise InputError for a meaningless field, and for fields that contradict each other."""
     check(spec)
-    for field in fields(spec):
-        value = getattr(spec, field.name)
-        for permitted, must in field.metadata["permitted"]:
-            # The default is always permitted, also where it breaks the rule, such as None.
-            if value is not field.default and not permitted(value):
-                raise refusal(spec, field.name, must)
     if not isinstance(spec.latent, Latent | None):
         raise refusal(spec, "latent", "be Latent(…) or None")
     if spec.position is not None and not isinstance(spec.position, Position):

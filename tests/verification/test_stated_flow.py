@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from symattn import Attention, InputError, LayerNorm, Merge, RMSNorm, kind, verify
+from symattn.attention.fields import whole
 from symattn.attention.flow import STEPS_TO_BLAME, Step
 from symattn.attention.letters_of_attention import letter
 from symattn.attention.norms import rms_norm
+from symattn.attention.spec_fields import described
 from symattn.attention.stated_flow import StatedFlow
 from symattn.bounds.changed_steps import ChangedSteps
 from symattn.document.text import text
@@ -115,6 +117,20 @@ class Lerp(StatedFlow):
 
     def __call__(self, x: Array, y: Array, t: Array) -> Array:
         return self.return_run(x=x, y=y, t=t)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class WideLerp(Lerp):
+    """A definition whose field permits some values alone."""
+
+    width: int | None = described(None, "entries that change", (lambda n: whole(n, 1), "be an integer of at least 1"))
+
+
+def test_a_described_field_of_a_definition_refuses_what_it_does_not_permit() -> None:
+    assert [WideLerp(width=width).width for width in (None, 1, 7)] == [None, 1, 7]
+    for width in (0, True, 1.5, "4"):
+        with pytest.raises(InputError, match=r"^WideLerp: width must be an integer of at least 1, got "):
+            WideLerp(width=width)  # type: ignore[arg-type]
 
 
 def lerp_subject(spec: Lerp) -> Any:
