@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Domain, Gradient, InputError, Softmax, Verdict, verify
+from symattn import Attention, Cached, Domain, Gradient, InputError, Softmax, Verdict, verify
 from tests.verification.naming import convicts
 
 Array = np.ndarray
@@ -174,3 +174,26 @@ def test_log_sums_have_tokens_or_heads_first(turned: bool, layout: Any) -> None:
     assert any("odulo random primes" in note for note in report.notes)
     (fault,) = verify(with_log_sums(turned, forgotten=True), spec, **options).faults
     assert "the maximum is not added" in fault.message
+
+
+def cached_in_slots(clean: bool) -> Callable[..., tuple[Array, Array, Array]]:
+    def attend(q: Array, k: Array, v: Array, k_cache: Array, v_cache: Array, length: Array) -> tuple[Array, ...]:
+        n, filled = len(q), int(length)
+        k_cache[filled : filled + n] = k
+        v_cache[filled : filled + n] = v
+        slots = np.arange(len(k_cache))
+        seen = slots[None, :] <= filled + np.arange(n)[:, None]
+        values = np.where((slots < filled + n)[:, None], v_cache, 0) if clean else v_cache
+        s = np.where(seen, scores(q, k_cache), -np.inf)
+        return (softmax(s) @ values).astype(q.dtype), k_cache, v_cache
+
+    return attend
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_nan_in_empty_slots_of_a_cache_is_tried(clean: bool) -> None:
+    function, spec = cached_in_slots(clean), Cached(CAUSAL)
+    report = verify(function, spec, domain=Domain(nonfinite_forbidden=True), examples=5)
+    words = "NaN in an empty slot of the cache"
+    assert [fault.step for fault in report.faults if words in fault.message] == ["mask"] * (not clean)
+    assert verify(function, spec, examples=5).verdict is not Verdict.FAULT

@@ -32,7 +32,7 @@ from symattn.verification.definitions.inner_attention import (
     with_leading_axes,
 )
 from symattn.verification.definitions.output_run import OutputRun
-from symattn.verification.input_source import Array
+from symattn.verification.input_source import Array, InputPairs
 from symattn.verification.rules import rotating
 
 # New tokens, tokens of the cache, d_k and d_v of each case.
@@ -178,6 +178,8 @@ def _define_cached_attention(
         changes=frozenset(("k_cache", "v_cache")),
         finish=partial(_clear_unfilled_cache_slots, layout) if static else lambda inputs: inputs,
         empties=partial(_filled_otherwise, layout),
+        undefined=partial(_undefined_in_empty_slots, layout) if static else None,
+        leak="NaN in an empty slot of the cache reaches the output",
         admits=lambda inputs, result: not static or result["m"] >= result["n"],
         means={"m": ("n_k", 1)},
         whole=("q", "k k_cache"),
@@ -313,18 +315,26 @@ def _filled_slots(slots: int, new: int) -> int:
     return max(0, slots - new - (-slots) % 3)
 
 
-def _clear_unfilled_cache_slots(layout: Layout, inputs: dict[str, Array]) -> dict[str, Array]:
-    """Set the slots that hold no token to zero."""
+def _clear_unfilled_cache_slots(
+    layout: Layout, inputs: dict[str, Array], content: float = 0.0
+) -> dict[str, Array]:
+    """Set the slots that hold no token to zero, or to another content."""
     if "length" not in inputs:
         return inputs
     results = dict(inputs)
     for name in ("k_cache", "v_cache"):
-        # A copy, as its slots are set to zero.
+        # A copy, as its slots are changed.
         cache = np.array(inputs[name])
         slots = np.moveaxis(cache, attending.tokens_axis(layout), 0)
-        slots[int(inputs["length"]) :] = 0
+        slots[int(inputs["length"]) :] = content
         results[name] = cache
     return results
+
+
+def _undefined_in_empty_slots(layout: Layout, inputs: dict[str, Array]) -> InputPairs:
+    """Yield the inputs with zeros in the slots that hold no token, and with NaN there."""
+    if "length" in inputs:
+        yield inputs, _clear_unfilled_cache_slots(layout, inputs, np.nan)
 
 
 def _filled_otherwise(

@@ -178,15 +178,16 @@ def faults_of_leaks(session: Session) -> Iterator[Fault]:
 def leaking(session: Session, hidden_from: Literal["some", "all"]) -> dict[str, Array] | None:
     """Return inputs whose NaN behind the mask reaches a query that may not see it, or None.
 
-    The NaN is in a value that some queries but not all may attend to, or in a key or value that none may; without an
-    attention, in numbers that have the weight 0, which is "all". The search runs once per session.
+    The NaN is in a value that some queries but not all may attend to, or in a key or value that none may, or in other
+    numbers that have the weight 0, which is "all". The search runs once per session.
     """
+    if session.leaks or session.over:
+        return session.leaks.get(hidden_from)
+    session.leaks["all"] = _find_weightless_inputs_leaking_nan(session)
     spec = session.subject.attention
-    if spec is None and not (session.leaks or session.over):
-        session.leaks["all"] = _find_weightless_inputs_leaking_nan(session)
     if spec is None or not session.subject.returns_attended:
         return session.leaks.get(hidden_from)
-    if spec.masks_anything and not session.maker.tokens and not (session.leaks or session.over):
+    if spec.masks_anything and not session.maker.tokens:
         rng = np.random.default_rng(session.seed)
         tried = [
             session.maker.make(sizes, small(rng), rng)
@@ -203,7 +204,7 @@ def leaking(session: Session, hidden_from: Literal["some", "all"]) -> dict[str, 
         session.leaks["some"] = next(
             filter(None, (_find_inputs_leaking_nan(session, i, "some") for i in tried)), None
         )
-        session.leaks["all"] = next(
+        session.leaks["all"] = session.leaks["all"] or next(
             filter(None, (_find_inputs_leaking_nan(session, i, "all") for i in (*tried, *hiding))),
             None,
         )
@@ -243,7 +244,10 @@ def _find_weightless_inputs_leaking_nan(session: Session) -> dict[str, Array] | 
     for zeros, undefined in session.subject.source.weightless(session, rng):
         right, outputs = (_call_for_outputs(session, inputs) for inputs in (zeros, undefined))
         # What is wrong with zeros is judged by itself.
-        for finite, got in zip(right, outputs, strict=False):
+        for name, finite, got in zip(session.subject.outputs, right, outputs, strict=False):
+            # An input that is returned, such as a cache, has the NaN that it came with.
+            if name in undefined:
+                continue
             if got.shape == finite.shape and (np.isfinite(finite) & ~np.isfinite(got)).any():
                 return undefined
     return None
