@@ -62,7 +62,7 @@ _REASONS_WITHOUT_INPUT = {
     "the mistake shows only where many keys lie far below two others":
         "keys-skipped",
     "the mistake shows beyond a chunk of 16 tokens or more, and inputs of fewer tokens are shown":
-        "state-transposed delta-undecayed chunk-token-lost gate-of-chunk-missing",
+        "state-transposed",
     "the mistake shows only where outputs are as wide as their gates, and inputs of other widths are shown":
         "output-gate-late",
     "the mistake is named from the difference between calls whose inputs differ in one place":

@@ -213,6 +213,8 @@ class _Candidate:
     draws: Callable[[], Iterator[Arrays]]
     axes: Callable[[Arrays], Axes]
     admits: Callable[[Arrays], bool]
+    # What a function gets: inputs that are made of others fit these.
+    passed: Callable[[Arrays], Arrays]
 
 
 # -- the mistakes of a specification -----------------------------------------------------------------------------------
@@ -272,6 +274,7 @@ def _of_attention(
             partial(_yield_drawn_inputs, maker),
             attention_output.subject(spec).source.axes,
             maker.admits,
+            dict,
         )
 
 
@@ -323,6 +326,7 @@ def _of_definition(spec: Any, subject: Definition) -> Iterator[_Candidate]:
             partial(_drawn_for, subject),
             subject.source.axes,
             partial(subject.admitted, domain=_DOMAIN),
+            partial(subject.filled, precision=_PRECISION),
         )
 
 
@@ -407,7 +411,8 @@ def _find_smallest_example(candidate: _Candidate) -> Example | None:
                 smallest = reduce(start, fails, candidate.axes(start), _DOMAIN, _TRIALS)
                 outputs = _find_differing_outputs(candidate, least, smallest)
                 assert outputs is not None
-                return Example(candidate.spec, candidate.step, candidate.cause, smallest, *outputs)
+                passed = candidate.passed(smallest)
+                return Example(candidate.spec, candidate.step, candidate.cause, passed, *outputs)
     return None
 
 
@@ -483,7 +488,8 @@ def example_of(code: str) -> Example | None:
         # The smallest difference is enough for an example that is stored.
         outputs = _find_differing_outputs(candidate, _VISIBLE[-1], inputs)
         if outputs is not None:
-            return Example(candidate.spec, candidate.step, candidate.cause, inputs, *outputs)
+            passed = candidate.passed(inputs)
+            return Example(candidate.spec, candidate.step, candidate.cause, passed, *outputs)
     raise LookupError(
         f"the stored input of {code} shows nothing; hint: python -m symattn.faults.examples"
     )

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symattn import Precision
 from symattn.faults.catalogue import page_of, reason_without_input, shown_code
 from symattn.faults.examples import example_of, found
+from symattn.programs.specifications import definitions_of
 from symattn.verification.codes import read_code
 from symattn_cli.main import main
 
@@ -21,8 +23,7 @@ _WITHOUT = {
     "operation-other", "part-missing", "residual-twice", "result-overwritten",
     "rotary-frequencies-rounded", "scores-overflow", "up-projection-missing",
     "variance-cancels", "views-misread",
-    "state-transposed", "delta-undecayed", "chunk-token-lost", "gate-of-chunk-missing",
-    "output-gate-late",
+    "state-transposed", "output-gate-late",
 }  # fmt: skip
 _PLAIN = (
     "scale-missing", "mask-top-left", "kv-heads-tiled", "rescale-sum", "window-short", "scale-off",
@@ -81,6 +82,19 @@ def test_a_page_without_an_input_and_a_reason_names_no_reason() -> None:
     assert ": ." not in printed
     with_reason = str(shown_code(replace(page, code="max-missing")))
     assert "No input is shown: in exact arithmetic the mistake changes nothing" in " ".join(with_reason.split())
+
+
+@pytest.mark.parametrize("code", ["cache-unread", "cache-not-updated", "gradient-sign", "rotary-cos-sin-exchanged"])
+def test_inputs_that_are_made_of_others_fit_what_is_shown(code: str) -> None:
+    """Not a cache of two slots of which four are filled, nor an output that no queries and keys of the page have."""
+    example = example_of(code)
+    assert example is not None
+    (definition, *_) = (d for d in definitions_of(example.spec) if {i.name for i in d.inputs} >= example.inputs.keys())
+    drawn = {i.name for i in definition.inputs if i.made is None}
+    made = definition.filled(example.inputs, Precision.of("float64"))
+    assert made.keys() - drawn
+    for name, array in example.inputs.items():
+        np.testing.assert_allclose(made[name], array, err_msg=name)
 
 
 @pytest.mark.deep
