@@ -37,7 +37,7 @@ def merged_with_difference(o1: Array, l1: Array, o2: Array, l2: Array) -> tuple[
 def test_an_operation_on_shares_of_a_merge_is_named() -> None:
     assert verify(merged, Merge()).verdict is Verdict.NO_FAULT
     (fault,) = verify(merged_with_difference, Merge()).faults
-    operation = "uses exp(l2 − maximum) − total instead of exp(l2 − maximum)/total"
+    operation = "uses second weight − total instead of second weight/total"
     # The first form weighs by a sigmoid, and has no shares to divide.
     assert fault.cause == f"{operation}, in another form of the definition"
 

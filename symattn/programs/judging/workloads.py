@@ -224,11 +224,13 @@ def _yield_booleans(kernel: KernelDefinition) -> Iterator[bool]:
     """Yield of each array of ``_yield_workload_shapes`` whether it has booleans."""
     batch = kernel.batch()
     if batch is None:
-        yield from (kernel.dtypes[name] == "bool" for name, axes in kernel.inputs.items() if axes)
+        yield from (
+            kernel.dtypes.get(name) == "bool" for name, axes in kernel.inputs.items() if axes
+        )
         return
     yield from (False for _ in "qkv")
     if batch.mask is not None:
-        yield kernel.dtypes[batch.mask.name] == "bool"
+        yield kernel.dtypes.get(batch.mask.name) == "bool"
 
 
 def _yield_workload_shapes(
