@@ -236,6 +236,14 @@ def test_an_empty_cache_is_left_as_it_is_by_a_climb() -> None:
     assert {*probes.perturbed(empty, ["q", "k_cache"], np.random.default_rng(0))} == {"q"}
 
 
+def test_infinities_stay_where_inputs_are_perturbed() -> None:
+    rng, lse = np.random.default_rng(0), np.array([[-np.inf, 1.0], [2.0, -np.inf]])
+    for _ in range(60):
+        changed = probes.perturbed({"l1": lse}, ["l1"], rng)["l1"]
+        assert (np.isneginf(changed) == np.isneginf(lse)).all()
+        assert np.isfinite(changed).sum() == 2
+
+
 # -- sums of many terms in half precision --
 def _with_cache(lost: Callable[[int], slice]) -> Program:
     """Attention to a cache in float32, in which these rows of the output are zeros."""

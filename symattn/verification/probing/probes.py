@@ -351,13 +351,17 @@ def altered(maker: Maker, inputs: dict[str, Array], rng: np.random.Generator) ->
 def perturbed(
     inputs: Mapping[str, Array], names: Sequence[str], rng: np.random.Generator
 ) -> dict[str, Array]:
-    """Return one of the arrays scaled or with noise added, or with one row negated, replaced by another, or changed."""
+    """Return one of the arrays scaled or with noise added, or with one row negated, replaced by another, or changed.
+
+    −∞ stays where it is, as in the log-sums of parts without keys: its negative or its noise would be no legal number.
+    """
     # Masks, labels and scalars stay as they are.
     names = [n for n in names if inputs[n].dtype.kind == "f" and inputs[n].ndim and inputs[n].size]
     if not names:
         return {}
     name = names[rng.integers(len(names))]
     a = inputs[name].reshape(-1, inputs[name].shape[-1]).copy()
+    finite, before = np.isfinite(a), a.copy()
     row, other = rng.integers(len(a), size=2)
     kind = rng.integers(5)
     if kind == 0:
@@ -367,10 +371,12 @@ def perturbed(
     elif kind == 2:
         a[row] = a[other]
     elif kind == 3:
-        a[row] += rng.standard_normal(a.shape[1]) * max(float(np.abs(a).max()), 1.0)
+        largest = float(np.abs(np.where(finite, a, 0.0)).max())
+        a[row] += rng.standard_normal(a.shape[1]) * max(largest, 1.0)
     else:
         a = a + rng.standard_normal(a.shape) * 2.0**-4
-    return {name: a.reshape(inputs[name].shape)}
+    changed = np.where(finite & np.isfinite(a), a, before)
+    return {name: changed.reshape(inputs[name].shape)}
 
 
 def normal(rng: np.random.Generator) -> Entries:
