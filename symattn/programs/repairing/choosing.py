@@ -296,6 +296,7 @@ class _EditSearch:
         self._gains: list[tuple[float, Edit]] = []
         self._refused_groups: set[int] = set()  # of edits that passed all samples
         self._refused: set[Several] = set()  # edits that were tried before the others of their tier
+        self._passing: set[Edit] = set()  # single edits that passed all samples
         # the last tier to search once an edit is accepted by which the code takes another path; 0 before
         self._last_tier_after_other_path = 0
 
@@ -421,6 +422,8 @@ class _EditSearch:
                     self._gains.append((screened.gained, edits[0]))
                 if not screened.passes:
                     continue
+                if len(edits) == 1:
+                    self._passing.add(edits[0])
                 size, likely = sum(map(size_of, edits)), all(e.likely for e in edits)
                 path = _path_of_screened(screened) or self._path_of_unchanged_lines(edits)
                 number = start + screened.number
@@ -450,10 +453,28 @@ class _EditSearch:
             # The first of a group alone: its others are tried once.
             self._refused_groups |= {e.group for e in edits if e.group and not e.alike}
             if answer.grade is not None:
+                edits, answer = self._replace_pair_by_its_part(edits, answer)
+            if answer.grade is not None:
                 self._accepted.append((_PATHS[rank], edits, answer))
                 if not rank:
                     return True
         return False
+
+    def _replace_pair_by_its_part(
+        self, edits: Several, answer: EditAnswer
+    ) -> tuple[Several, EditAnswer]:
+        """Return the one of two edits that is right alone, if there is one; else both with their answer.
+
+        A part that passed all samples may have had no last questions, or they broke off. In the second case no call
+        shows what the other part is for, and neither is accepted.
+        """
+        for edit in edits if len(edits) > 1 else ():
+            if edit in self._passing:
+                alone = self._examine_edited_version((edit,))
+                self._effort.spend(calls=alone.work)
+                if alone.grade is not None or alone.broke_off:
+                    return (edit,), alone
+        return edits, answer
 
     def _spend_work_of_trials(self) -> None:
         """Count the work of trials since the last time."""

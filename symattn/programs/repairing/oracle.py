@@ -40,7 +40,7 @@ _FEWEST_OF_GROUP = 1  # cases of a group once the work of a search is done
 class EditAnswer:
     """The answer: the grade, if the edit is accepted, with its ε; else None and the reason.
 
-    ``work`` is what the answer took, counted in calls.
+    ``work`` is what the answer took, counted in calls. If the questions ``broke_off``, no call refutes the edit.
     """
 
     grade: Grade | None
@@ -48,6 +48,7 @@ class EditAnswer:
     reason: str = ""
     new_search: bool = False  # whether it took a new verification, which is slow
     work: float = 0.0
+    broke_off: bool = False
 
 
 def examine(
@@ -78,7 +79,7 @@ def examine(
         answer = _searched_anew(session, again, most_tokens > 0)
         answer = replace(answer, new_search=True, work=len(calls) + answer.work)
     except SymattnError as error:
-        return EditAnswer(None, reason=str(error), work=len(calls))
+        return EditAnswer(None, reason=str(error), work=len(calls), broke_off=True)
     if answer.grade is None:
         wrong = [
             r.case for r in again.records if r.finding is not None and r.case.alone is not False

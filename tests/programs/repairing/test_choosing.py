@@ -123,6 +123,43 @@ def test_an_edit_that_repairs_calls_is_paired_with_insertions(monkeypatch: pytes
     assert [f"line {part.line}: {part.change}" for part in repair.parts] == ends
 
 
+class TrialsOfOneRightPart(TrialsOfTwoMistakes):
+    """Trials in which one of two edits passes all samples alone as well."""
+
+    def screen(self, several: Any) -> list[Screened]:
+        alone = [n for n, edits in enumerate(several) if [edit.line for edit in edits] == [self.same_path]]
+        return [*super().screen(several), *(Screened(n, True) for n in alone)]
+
+    def version(self, edits: Any) -> Any:
+        return edits
+
+
+@pytest.mark.parametrize(
+    ("second", "lines"),
+    [
+        (EditAnswer(Grade.SAMPLED), {2700}),
+        (EditAnswer(None, broke_off=True), {2007}),
+        (EditAnswer(None), {2007, 2700}),
+    ],
+    ids=["right", "unknown", "wrong"],
+)
+def test_two_edits_are_reported_only_if_no_part_of_them_may_be_right_alone(
+    monkeypatch: pytest.MonkeyPatch, second: EditAnswer, lines: set[int]
+) -> None:
+    """The part had no answer among the single edits, as where the last questions have an end."""
+    answers = iter([EditAnswer(None), second])
+
+    def examine(_: Any, edits: Any, *rest: Any) -> EditAnswer:
+        return EditAnswer(Grade.SAMPLED) if len(edits) == 2 else next(answers)
+
+    monkeypatch.setattr(choosing, "examine", examine)
+    trials: Any = TrialsOfOneRightPart(2700)
+    session: Any = SimpleNamespace(budget=1e9, runner=None, effort_of_searches=Effort(inf), seed=0)
+    samples: Any = SimpleNamespace(all=[SimpleNamespace(wrong=True)] * 10)
+    (repair,) = _EditSearch(session, trials, Opened("f.py", ""), samples, 10).found().repairs
+    assert {r.line for r in repair.replacements} == lines
+
+
 class TrialsOfHalves(TrialsOfTwoMistakes):
     """Trials of 900 edits of tiers 1 and 2 each, of which some repair calls, best first; none repairs all."""
 

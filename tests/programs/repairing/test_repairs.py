@@ -209,6 +209,25 @@ def test_a_merge_is_repaired_though_its_formula_has_no_value_where_both_parts_ar
     assert (first.line, first.old, first.new, first.is_whole) == (6, "l1", "l2", True)
 
 
+MERGE_OF_OTHER_BASE = """
+def merge(o1, l1, o2, l2):
+    m = np.maximum(l1, l2)
+    m = np.where(np.isfinite(m), m, 0)
+    a, b = np.exp2(l1 - m), np.exp2(l2 - m)
+    total = a + b
+    seen = np.where(total > 0, total, 1)
+    return o1 * (a / seen)[..., None] + o2 * (b / seen)[..., None], m + np.log1p(total)
+"""
+
+
+@pytest.mark.deep
+def test_a_merge_of_parts_without_keys_gets_one_edit(tmp_path: Path) -> None:
+    """Log-sums of −∞ are no inputs from which larger errors can be sought by noise."""
+    merge = loaded(tmp_path, MERGE_OF_OTHER_BASE, function="merge")
+    first = verify(merge, Merge(base=2), repair=True).repairs[0]
+    assert (first.old, first.new, first.is_whole, first.parts) == ("np.log1p", "np.log2", True, ())
+
+
 def test_a_number_of_the_module_is_edited_where_it_is_written(tmp_path: Path) -> None:
     text = "WIDTH = 5  # keys\n\n\ndef attention(q, k):\n    return q[:WIDTH] * k[:WIDTH]\n"
     function = loaded(tmp_path, text)
