@@ -75,6 +75,12 @@ def _reindent_statement_lines(lines: Sequence[str], old: str, new: str) -> list[
     return [new + line.removeprefix(old) if line.strip() else line for line in lines]
 
 
+def _reindented(s: BlockStatement, node: ast.stmt, indent: str) -> Replacement:
+    """Return the lines of a statement with another indentation; raises ``ValueError`` if others share them."""
+    moved = _reindent_statement_lines(s.own_lines(node), s.indent(node), indent)
+    return s.rewritten_lines(node, moved)
+
+
 def move_out(s: BlockStatement) -> Changes:
     """The last statement of a block comes after it, or the first one before it."""
     if not isinstance(s.node, _BLOCKS) or len(s.node.body) < 2:
@@ -83,11 +89,8 @@ def move_out(s: BlockStatement) -> Changes:
     first, last = s.node.body[0], s.node.body[-1]
     # With an ``else``, the end of the body is not the end of the statement.
     if not s.node.orelse if hasattr(s.node, "orelse") else True:
-        lines, _ = s.whole_lines(last)
-        moved = _reindent_statement_lines(lines, s.indent(last), outer)
-        end = last.end_lineno or last.lineno
-        whole = Replacement(last.lineno, 0, end + 1, 0, "".join(f"{line}\n" for line in moved))
-        yield [whole], _first_line(s.text(last)), f"{_first_line(s.text(last))}  (after the block)"
+        text = _first_line(s.text(last))
+        yield [_reindented(s, last, outer)], text, f"{text}  (after the block)"
     lines, removed = s.whole_lines(first)
     moved = _reindent_statement_lines(lines, s.indent(first), outer)
     yield (
@@ -109,11 +112,8 @@ def move_in(s: BlockStatement) -> Changes:
     # After an ``else``, the next statement does not follow the body.
     if getattr(s.node, "orelse", None):
         return
-    lines, _ = s.whole_lines(after)
-    moved = _reindent_statement_lines(lines, s.indent(after), s.indent(s.node.body[-1]))
-    end = after.end_lineno or after.lineno
-    whole = Replacement(after.lineno, 0, end + 1, 0, "".join(f"{line}\n" for line in moved))
-    yield [whole], _first_line(s.text(after)), f"{_first_line(s.text(after))}  (in the block)"
+    text, inner = _first_line(s.text(after)), s.indent(s.node.body[-1])
+    yield [_reindented(s, after, inner)], text, f"{text}  (in the block)"
 
 
 def _name_of_assigned_target(s: BlockStatement) -> str:
@@ -216,7 +216,10 @@ def rescale_before(s: BlockStatement) -> Changes:
 
 
 def assign_at_end(s: BlockStatement) -> Changes:
-    """A line at the end of a loop's body by which a name takes the value of another one."""
+    """A line at the end of a loop's body by which a name takes the value of another one.
+
+    A ``return`` that stands there comes after the loop: what follows it would never run.
+    """
     if not isinstance(s.owner, ast.For | ast.While) or s.next is not None:
         return
     inner = s.scope
@@ -226,7 +229,22 @@ def assign_at_end(s: BlockStatement) -> Changes:
         for other, other_kind in inner.items():
             if other != name and other_kind == kind and kind.name in NUMBERS:
                 new = f"{name} = {other}"
-                yield [s.inserted_after(s.node, [s.indent(s.node) + new])], "", new
+                line = s.indent(s.node) + new
+                if isinstance(s.node, ast.Return):
+                    text = _first_line(s.text(s.node))
+                    lines = [line, *_lines_behind(s, s.owner)]
+                    yield (
+                        [s.rewritten_lines(s.node, lines)],
+                        text,
+                        f"{new}; {text}  (after the block)",
+                    )
+                else:
+                    yield [s.inserted_after(s.node, [line])], "", new
+
+
+def _lines_behind(s: BlockStatement, block: ast.stmt) -> list[str]:
+    """Return the lines of a statement, indented as the block around it."""
+    return _reindent_statement_lines(s.own_lines(s.node), s.indent(s.node), s.indent(block))
 
 
 def mask_block(s: BlockStatement) -> Changes:

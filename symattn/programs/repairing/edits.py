@@ -369,10 +369,10 @@ class Place:
     def whole_names(self) -> list[str]:
         """The names of whole numbers that a term or a bound may be made of.
 
-        A kernel has dozens of strides; there only numbers that bound something elsewhere are taken, and those that
-        are assigned and never read.
+        An array of no axes, such as a length that is a tensor, is one. A kernel has dozens of strides; there only
+        numbers that bound something elsewhere are taken, and those that are assigned and never read.
         """
-        names = list(self.names("int"))
+        names = [name for name, kind in self.names("int", "ints").items() if not kind.shape]
         known = self.function.bounds | self.function.unread
         return [n for n in names if n in known] if self.is_kernel else names
 
@@ -453,6 +453,21 @@ class BlockStatement:
 
     def whole_lines(self, node: ast.stmt) -> tuple[list[str], Replacement]:
         """Return the lines of a statement and their removal; raises ``ValueError`` if others share them."""
+        lines, end = self.own_lines(node), node.end_lineno or node.lineno
+        # The removal ends where the next line begins, so that there has to be one.
+        if self._has_line_after(node):
+            return lines, Replacement(node.lineno, 0, end + 1, 0, "")
+        raise ValueError("it is the last statement of the file's block")
+
+    def rewritten_lines(self, node: ast.stmt, new: Sequence[str]) -> Replacement:
+        """Return the replacement of the lines of a statement; raises ``ValueError`` if others share them."""
+        lines, end = self.own_lines(node), node.end_lineno or node.lineno
+        if self._has_line_after(node):
+            return Replacement(node.lineno, 0, end + 1, 0, "".join(f"{line}\n" for line in new))
+        return Replacement(node.lineno, 0, end, len(lines[-1]), "\n".join(new))
+
+    def own_lines(self, node: ast.stmt) -> list[str]:
+        """Return the lines of a statement; raises ``ValueError`` if others share them."""
         self.indent(node)
         source, end = self.function.source, node.end_lineno or node.lineno
         last = source.lines[end - source.first]
@@ -460,11 +475,11 @@ class BlockStatement:
         # A removal would take the other statement along.
         if after and not after.startswith("#"):
             raise ValueError("another statement shares the line")
-        lines = source.lines[node.lineno - source.first : end - source.first + 1]
-        # The removal ends where the next line begins, so that there has to be one.
-        if end - source.first + 1 < len(source.lines):
-            return lines, Replacement(node.lineno, 0, end + 1, 0, "")
-        raise ValueError("it is the last statement of the file's block")
+        return source.lines[node.lineno - source.first : end - source.first + 1]
+
+    def _has_line_after(self, node: ast.stmt) -> bool:
+        source, end = self.function.source, node.end_lineno or node.lineno
+        return end - source.first + 1 < len(source.lines)
 
     def inserted_before(self, node: ast.stmt, lines: Sequence[str]) -> Replacement:
         """Return the insertion of whole lines before a statement."""

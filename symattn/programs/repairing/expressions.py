@@ -545,6 +545,18 @@ def add_whole_term(p: Place) -> Changes:
             yield f"{p.text} {op} {name}"
 
 
+def shift_positions(p: Place) -> Changes:
+    """A whole number added to positions, where a call gives them: ``np.arange(n) + past``."""
+    if p.kind.name == "ints" and p.kind.shape:
+        yield from (f"{p.text} + {name}" for name in p.whole_names)
+
+
+def take_from_positions(p: Place) -> Changes:
+    """A whole number less in positions that a call gives, which is forgotten more rarely than one added."""
+    if p.kind.name == "ints" and p.kind.shape:
+        yield from (f"{p.text} - {name}" for name in p.whole_names)
+
+
 def clip_whole(p: Place) -> Changes:
     if p.kind.name != "int" or isinstance(p.node, ast.Constant):
         return
@@ -807,6 +819,8 @@ RULES: tuple[EditRule, ...] = (
     EditRule("brackets", 2, ast.BinOp, rebracket),
     EditRule("variable", 2, ANY, replace_by_name),
     EditRule("term", 2, ANY, add_whole_term),
+    EditRule("term", 2, ast.Call, shift_positions, likely=True, added=LOOKED_AT, where="arrays"),
+    EditRule("term", 2, ast.Call, take_from_positions, added=LOOKED_AT, where="arrays"),
     EditRule("bound", 2, ANY, clip_whole),
     EditRule("length", 2, ANY, take_length, where="arrays"),
     EditRule("number of the specification", 2, ANY, take_number),

@@ -170,6 +170,49 @@ def shift_both_ends(p: Place) -> Changes:
                 yield _subscript(node, items)
 
 
+def move_both_ends_by_one(p: Place) -> Changes:
+    """Both ends of a slice or a range moved by one: ``x[0 : 2 * n : 2]`` for ``x[1 : 2 * n + 1 : 2]``."""
+    node = p.node
+    if isinstance(node, ast.Call) and _word_of(node) == "range" and len(node.args) > 1:
+        for ends in _both_ends_by_one(node.args[0], node.args[1]):
+            yield ast.Call(node.func, [*ends, *node.args[2:]], node.keywords)
+    for k, item in enumerate(_items_of(node) if isinstance(node, ast.Subscript) else ()):
+        if not isinstance(item, ast.Slice) or item.upper is None:
+            continue
+        # Without a step a slice from 0 on has a start that was left out on purpose.
+        if item.lower is not None or item.step is not None:
+            for lower, upper in _both_ends_by_one(item.lower or ast.Constant(0), item.upper):
+                items = _items_of(node)
+                items[k] = ast.Slice(lower, upper, item.step)
+                yield _subscript(node, items)
+
+
+def _both_ends_by_one(lower: ast.expr, upper: ast.expr) -> Iterator[list[ast.expr]]:
+    """Yield two bounds by one more, and by one fewer unless the lower one is 0."""
+    is_zero = isinstance(lower, ast.Constant) and lower.value == 0
+    for by in (1,) if is_zero else (1, -1):
+        yield [_moved_by_one(end, by) for end in (lower, upper)]
+
+
+def _moved_by_one(end: ast.expr, by: int) -> ast.expr:
+    """Return a bound by one more or fewer, in which a number that is added becomes another one, or goes."""
+    if isinstance(end, ast.Constant) and type(end.value) is int:
+        return _parsed(str(end.value + by))
+    is_sum = isinstance(end, ast.BinOp) and isinstance(end.op, ast.Add | ast.Sub)
+    added = end.right if is_sum else None  # type: ignore[attr-defined]
+    if isinstance(added, ast.Constant) and type(added.value) is int:
+        sign = 1 if isinstance(end.op, ast.Add) else -1  # type: ignore[attr-defined]
+        return _with_term(end.left, sign * added.value + by)  # type: ignore[attr-defined]
+    return _with_term(end, by)
+
+
+def _with_term(node: ast.expr, number: int) -> ast.expr:
+    if not number:
+        return node
+    sign = ast.Add() if number > 0 else ast.Sub()
+    return ast.BinOp(node, sign, ast.Constant(abs(number)))
+
+
 def _both_ends_shifted(p: Place, lower: ast.expr, upper: ast.expr) -> Iterator[list[ast.expr]]:
     """Yield two bounds, with a whole number added to one of the names that stand in both."""
     common = _whole_names_in(p, lower) & _whole_names_in(p, upper)
@@ -245,6 +288,7 @@ RULES: tuple[EditRule, ...] = tuple(
         EditRule("bound", 2, ANY, take_neighbour),
         EditRule("range", 2, ast.Call, change_range),
         EditRule("range moved", 2, (ast.Call, ast.Subscript), shift_both_ends, likely=True),
+        EditRule("range by one", 2, (ast.Call, ast.Subscript), move_both_ends_by_one, likely=True),
         EditRule("bound", 3, ANY, shift_bound),
         EditRule("index", 3, (ast.Name, ast.Attribute), take_item),
     )

@@ -23,8 +23,8 @@ _BOUND = ast.Name("__bound__", ast.Load())
 def loops_with_other_bounds(before: ast.AST, after: ast.AST) -> list[ast.For | ast.While]:
     """Return the loops of a definition whose bounds an edit changes; none if it changes anything else.
 
-    A bound is the start or the end of a range, the condition of ``while``, one of ``break`` or ``continue`` alone, or
-    the value of a name that is read in bounds alone.
+    A bound is the start or the end of a range, the condition of ``while``, one of ``break`` or ``continue`` alone, a
+    ``return`` with which each pass ends, or the value of a name that is read in bounds alone.
 
     >>> one, other = (ast.parse(f"for i in range({n}, 2): f(i)") for n in ("n", "n + 1"))
     >>> len(loops_with_other_bounds(one, other)), len(loops_with_other_bounds(one, one))
@@ -75,7 +75,13 @@ def _bounds_of(tree: ast.AST, loop: ast.For | ast.While) -> list[str]:
             values.append(value)
             further = {n.id for n in ast.walk(value) if isinstance(n, ast.Name)}
             waiting += sorted(further & names.keys() - {*waiting})
-    return [ast.unparse(node) for node in (*bounds, *values)]
+    ends = ["return"] if _ends_with_return(loop) else []
+    return [*(ast.unparse(node) for node in (*bounds, *values)), *ends]
+
+
+def _ends_with_return(loop: ast.For | ast.While) -> bool:
+    """Return whether the first pass of a loop that comes to its end is the last one."""
+    return isinstance(loop.body[-1], ast.Return) and len(loop.body) > 1 and not loop.orelse
 
 
 def _expressions_that_bound(loop: ast.For | ast.While) -> Iterator[ast.expr]:
@@ -161,7 +167,17 @@ def _without_bounds(tree: ast.AST) -> ast.AST:
                 call.keywords = [k for k in call.keywords if k.arg not in ("start", "stop")]
         for jump in jumps:
             jump.test = _BOUND
+    _move_returns_out_of_loops(copy)
     return copy
+
+
+def _move_returns_out_of_loops(tree: ast.AST) -> None:
+    """Put the ``return`` with which each pass of a loop ends behind the loop, if nothing else follows it there."""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        last = body[-1] if isinstance(body, list) and body else None
+        if isinstance(last, _Loop) and _ends_with_return(last):
+            body.append(last.body.pop())  # type: ignore[union-attr]
 
 
 def _put_bound_in_place_of(tree: ast.AST, value: ast.expr) -> None:

@@ -57,18 +57,40 @@ def _with_first(call: ast.Call, first: ast.expr) -> ast.Call:
 
 
 def move_operation(p: Place) -> Changes:
-    """An operation with the first argument of a call in place of one with its result, and the other way."""
+    """An operation with the first argument of a call in place of one with its result, and the other way.
+
+    So does one with the array of a method: ``(a * b).astype(int)`` and ``a.astype(int) * b``.
+    """
     node = p.node
     if isinstance(node, ast.BinOp):
         # f(a) ∘ b and f(a ∘ b) are each other's mistakes.
         for one, other, on_left in ((node.left, node.right, True), (node.right, node.left, False)):
-            if isinstance(one, ast.Call) and one.args and not isinstance(one.args[0], ast.Starred):
-                pair = (one.args[0], node.op, other) if on_left else (other, node.op, one.args[0])
-                yield _with_first(one, ast.BinOp(*pair))
-    elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.BinOp):
-        inner = node.args[0]
-        yield ast.BinOp(_with_first(node, inner.left), inner.op, inner.right)
-        yield ast.BinOp(inner.left, inner.op, _with_first(node, inner.right))
+            for first in _arrays_of_call(p, one):
+                pair = (first, node.op, other) if on_left else (other, node.op, first)
+                yield _with_array(one, first, ast.BinOp(*pair))
+        return
+    for inner in _arrays_of_call(p, node):
+        if isinstance(inner, ast.BinOp):
+            yield ast.BinOp(_with_array(node, inner, inner.left), inner.op, inner.right)
+            yield ast.BinOp(inner.left, inner.op, _with_array(node, inner, inner.right))
+
+
+def _arrays_of_call(p: Place, call: ast.expr) -> Iterator[ast.expr]:
+    """Yield the array of a method, and the first argument of a call; nothing of other expressions."""
+    if not isinstance(call, ast.Call):
+        return
+    if isinstance(call.func, ast.Attribute) and p.kind_of(call.func.value).is_array:
+        yield call.func.value
+    if call.args and not isinstance(call.args[0], ast.Starred):
+        yield call.args[0]
+
+
+def _with_array(call: ast.expr, old: ast.expr, new: ast.expr) -> ast.expr:
+    """Return a call with another array: that of a method, or the first argument."""
+    assert isinstance(call, ast.Call)
+    if isinstance(call.func, ast.Attribute) and call.func.value is old:
+        return ast.Call(ast.Attribute(new, call.func.attr, ast.Load()), call.args, call.keywords)
+    return _with_first(call, new)
 
 
 def swap_nested_calls(p: Place) -> Changes:

@@ -10,6 +10,8 @@ from symattn.programs.repairing.loop_bounds import loops_with_other_bounds
 from symattn.programs.verifying import Options, verified
 from tests.programs.repairing.programs import loaded
 
+PASS = "def g(x):\n  for i in x:\n"
+
 
 @pytest.mark.parametrize(
     ("before", "after", "count"),
@@ -24,6 +26,7 @@ from tests.programs.repairing.programs import loaded
         ("for i in x:\n if i > n: break\n f(i)", "for i in x:\n if i >= n: break\n f(i)", 1),
         ("m = n // 4\nfor i in range(m): f(i)", "m = n // 2\nfor i in range(m): f(i)", 1),
         ("a = n\nm = a // 4\nfor i in range(m): f(i)", "a = n + 3\nm = a // 4\nfor i in range(m): f(i)", 1),
+        (f"{PASS}    f(i)\n    return x", f"{PASS}    f(i)\n  return x", 1),
         # A step, what a pass does, and names that are read elsewhere are no bounds.
         ("for i in range(0, n, 8): f(i)", "for i in range(0, n, 1): f(i)", 0),
         ("for i in range(n): f(i)", "for i in range(n): f(i + 1)", 0),
@@ -34,6 +37,8 @@ from tests.programs.repairing.programs import loaded
         ("for m in x: f(m)\nfor i in range(m): f(i)", "for m in y: f(m)\nfor i in range(m): f(i)", 0),
         ("x = np.arange(n)", "x = np.arange(m)", 0),
         ("for i in range(n): f(i)", "for i in range(n): f(i)", 0),
+        (f"{PASS}    f(i)\n    return x", f"{PASS}    f(i)\n  return y", 0),
+        (f"{PASS}    return f(i)", f"{PASS}    f(i)\n  return x", 0),
     ],
 )
 def test_loops_whose_bounds_alone_change(before: str, after: str, count: int) -> None:

@@ -220,6 +220,15 @@ BODIES = [
     ("line of its twin", 2, "x = np.tanh(x * n)\n    return x - y", "return np.tanh(x * n) - np.tanh(y * n)"),
     ("line of its twin", 2, "x[1:] += x[:-1].copy()\n    return x - y",
      "x[1:] += x[:-1].copy()\n    y[1:] += y[:-1].copy()\n    return x - y"),
+    ("order of operations", 2, "return x.astype(int) * half + y", "return (x * half).astype(int) + y"),
+    ("order of operations", 2, "return (x * half).astype(int) + y", "return x.astype(int) * half + y"),
+    ("range by one", 2, "return x[:, 1 : 2 * one + 1 : 2] * n", "return x[:, :1] * n"),
+    ("range by one", 2, "return x * sum(range(n, 4))", "return x * (1 + 2)"),
+    ("range by one", 2, "return x[:, : n + 1 : n] - y[:, :n]", "return x[:, [1, 3]] - y[:, :2]"),
+    ("term", 2, "return x * np.arange(4)", "return x * (np.arange(4) + 2)"),
+    ("term", 2, "z = np.asarray(5)\n    return x * ids", "return x * (ids + 5)"),
+    ("moved", 1, "for i in range(3):\n        x = x + y\n        return x", "return x + 3 * y"),
+    ("assignment", 3, "z = x\n    for i in range(2):\n        w = z + y\n        return z", "return x + 2 * y"),
 ]  # fmt: skip
 
 
@@ -303,6 +312,21 @@ def test_a_range_whose_ends_have_no_name_in_common_is_not_moved(tmp_path: Path) 
     for number, body in enumerate(("return x * sum(range(one, n))", "return x[0 : n]")):
         _, edits = _edits_of(_function(tmp_path, f"wrong{number}", body), (2,))
         assert "range moved" not in {edit.rule for edit in edits}
+
+
+def test_ends_that_begin_at_0_are_not_moved_below_it(tmp_path: Path) -> None:
+    _, edits = _edits_of(_function(tmp_path, "wrong", "return x[0 : n + 1]"), (2,))
+    assert _new_texts(edits, "range by one", "x[0:n + 1]") <= {"x[1:n + 2]"}
+    assert [edit.new for edit in edits if edit.rule == "range by one"] == ["x[1:n + 2]"]
+
+
+def test_a_return_leaves_a_loop_where_no_line_follows(tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text("def f(x):\n    for i in range(3):\n        x = x + i\n        return x", encoding="utf-8")
+    sources = Sources(load(f"{path}:f").function)
+    edits = enumerate_edits(sources, observe(sources, lambda function: function(X)), tiers=(1,))
+    (edit,) = [edit for edit in edits if "(after the block)" in edit.new and edit.old == "return x"]
+    assert np.allclose(sources.edited(sources.at(edit.place), edit.replacements)(X), X + 3)
 
 
 def test_an_operator_of_two_characters_is_replaced_as_one() -> None:
