@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -34,6 +34,21 @@ def loops_with_other_bounds(before: ast.AST, after: ast.AST) -> list[ast.For | a
         return []
     pairs = zip(_loops_of(before), _loops_of(after), strict=True)
     return [loop for loop, edited in pairs if _bounds_of(before, loop) != _bounds_of(after, edited)]
+
+
+def changes_of_counts(before: Counter[int], after: Counter[int]) -> dict[int, int]:
+    """Return how much more often each line runs after an edit, of those that run another number of times."""
+    changes = {n: after[n] - before[n] for n in after}
+    return {n: change for n, change in changes.items() if change}
+
+
+def are_passes_moved(changes: Mapping[int, int]) -> bool:
+    """Return whether some lines run less often and others more often, as if one loop did the work of another one.
+
+    >>> are_passes_moved({8: -1, 14: 4}), are_passes_moved({8: 1, 14: 4})
+    (True, False)
+    """
+    return min(changes.values(), default=0) < 0 < max(changes.values(), default=0)
 
 
 def functions_called_in(loop: ast.AST) -> set[str]:

@@ -31,7 +31,9 @@ from symattn.programs.repairing.edits import Edit, edited_lines, enumerate_edits
 from symattn.programs.repairing.effective_edits import effective_edits
 from symattn.programs.repairing.likelihood import by_likelihood
 from symattn.programs.repairing.loop_bounds import (
+    are_passes_moved,
     calls_that_differ,
+    changes_of_counts,
     functions_called_in,
     loops_with_other_bounds,
 )
@@ -478,8 +480,8 @@ class Trials:
     def _is_execution_path_changed(self, edits: Sequence[Edit], version: Target) -> bool:
         """Return whether the code takes another path than before.
 
-        An untouched line runs another number of times, but for passes of loops whose bounds alone are changed; a loop
-        repeats itself; or an array that had entries has none.
+        An untouched line runs another number of times, but for passes of loops whose bounds alone are changed, all to
+        more or all to fewer; a loop repeats itself; or an array that had entries has none.
         """
         if self._traced is None:
             self._traced = self._trace_calls(self._target.version(self.sources.rebuild()))
@@ -500,7 +502,13 @@ class Trials:
         keeps_lines = len(lines_after) == len(edited_source.lines)
         if keeps_lines and before.lines.keys() <= now.lines.keys():
             loops = loops_with_other_bounds(edited_source.tree, edited_tree)
-            if loops and self._changed_lines(before, now) <= self._lines_within_passes(loops):
+            changes = changes_of_counts(before.lines, now.lines)
+            # Passes that one loop leaves to another one may have been wrong in the first one alone.
+            if (
+                loops
+                and not are_passes_moved(changes)
+                and changes.keys() <= self._lines_within_passes(loops)
+            ):
                 return False
         # What the edit itself calls may run more or less often.
         called = calls_that_differ(edited_source.tree, edited_tree)
@@ -526,10 +534,6 @@ class Trials:
             if n not in known and n not in touched and edited_source.first <= n < last + shift
         ]
         return bool(new)
-
-    def _changed_lines(self, before: _TracedCalls, now: _TracedCalls) -> set[int]:
-        """Return the lines that run another number of times than before."""
-        return {n for n in now.lines if now.lines[n] != before.lines[n]}
 
     def _lines_within_passes(self, loops: Sequence[ast.stmt]) -> set[int]:
         """Return the lines of loops, and of the functions of the file that they call, directly or not."""

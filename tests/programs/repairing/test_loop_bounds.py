@@ -1,12 +1,13 @@
 """Bounds of loops: an edit of one is told from an edit that avoids the mistake."""
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from symattn import Attention, Domain
-from symattn.programs.repairing.loop_bounds import loops_with_other_bounds
+from symattn.programs.repairing.loop_bounds import are_passes_moved, changes_of_counts, loops_with_other_bounds
 from symattn.programs.verifying import Options, verified
 from tests.programs.repairing.programs import loaded
 
@@ -43,6 +44,13 @@ PASS = "def g(x):\n  for i in x:\n"
 )
 def test_loops_whose_bounds_alone_change(before: str, after: str, count: int) -> None:
     assert len(loops_with_other_bounds(ast.parse(before), ast.parse(after))) == count
+
+
+@pytest.mark.parametrize(("after", "is_moved"), [({1: 2, 5: 9}, True), ({1: 4, 5: 9}, False), ({1: 3, 5: 5}, False)])
+def test_passes_that_one_loop_leaves_to_another_one_are_moved(after: dict[int, int], is_moved: bool) -> None:
+    """A single tile, and single keys for all others, may avoid a mistake in the tiles."""
+    changes = changes_of_counts(Counter({1: 3, 5: 5}), Counter(after))
+    assert are_passes_moved(changes) == is_moved
 
 
 SQUARE = Domain(square=True)
