@@ -1,4 +1,4 @@
-"""What runs more or less often by an edit itself: passes of a loop whose bound it changes, and what it calls.
+"""Lines that an edit itself runs more or less often: passes of a loop whose bound it changes, and what it calls.
 
 If a bound is the mistake, no edit repairs it by which each line runs as often as before. A tile size, or a condition
 that spares a branch, is no bound: an edit of it may only avoid the mistake.
