@@ -127,16 +127,13 @@ def _conditions_of_jumps(loop: ast.For | ast.While) -> Iterator[ast.If]:
     while waiting:
         node = waiting.pop(0)
         # The jumps of an inner loop are its own.
-        if isinstance(node, (*_LOOPS, ast.FunctionDef)):
+        if isinstance(node, _Loop | ast.FunctionDef):
             continue
         if isinstance(node, ast.If):
             is_jump = len(node.body) == 1 and isinstance(node.body[0], ast.Break | ast.Continue)
             if is_jump and not node.orelse:
                 yield node
         waiting += getattr(node, "body", []) + getattr(node, "orelse", [])
-
-
-_LOOPS = (ast.For, ast.While)
 
 
 def _names_that_only_bound(tree: ast.AST) -> dict[str, list[ast.expr]]:
