@@ -286,8 +286,8 @@ def _choose_wrong_order(
     alike = [layout for layout in others if layout not in joined]
     axes = {layout: _describe_axes(outcome.subject) for layout, outcome in wrong.items()}
     result.other_readings = (
-        *layouts.orders_beside(axes, taken, alike),
-        *layouts.orders_that_join(axes, taken, joined),
+        *layouts.orders_beside(axes, taken, alike, joining=False),
+        *layouts.orders_beside(axes, taken, joined, joining=True),
     )
     return result
 

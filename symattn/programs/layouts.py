@@ -63,26 +63,22 @@ def readings(layouts: Sequence[Layout], right: bool) -> Iterator[str]:
 
 
 def orders_beside(
-    axes: Mapping[Layout, str], taken: Layout, others: Sequence[Layout]
+    axes: Mapping[Layout, str], taken: Layout, others: Sequence[Layout], joining: bool
 ) -> Iterator[str]:
-    """Yield a note on other orders of axes in which a wrong function runs, which nothing tells from the one taken."""
+    """Yield a note on other orders of axes in which a wrong function runs, and is wrong as well.
+
+    In ``joining`` ones heads or items affect each other; nothing tells the rest from the order taken.
+    """
     if others:
         words = " or ".join(axes[layout] for layout in others)
-        yield (
-            f"It is judged with the axes {axes[taken]}. With {words} it runs too, and is wrong as well: "
-            f"--layout {others[0]} judges it so."
+        differs = (
+            "but heads or items then change each other's outputs"
+            if joining
+            else "and is wrong as well"
         )
-
-
-def orders_that_join(
-    axes: Mapping[Layout, str], taken: Layout, others: Sequence[Layout]
-) -> Iterator[str]:
-    """Yield a note on other orders of axes in which a wrong function runs, and heads or items affect each other."""
-    if others:
-        words = " or ".join(axes[layout] for layout in others)
         yield (
-            f"It is judged with the axes {axes[taken]}. With {words} it runs too, but heads or items then change "
-            f"each other's outputs: --layout {others[0]} judges it so."
+            f"It is judged with the axes {axes[taken]}. With {words} it runs too, {differs}: "
+            f"--layout {others[0]} judges it so."
         )
 
 
