@@ -100,13 +100,8 @@ def _refuse_options_as_values(
     """Raise UsageError if an option stands in the place of another one's value, which click would take for it."""
     options = [p for p in command.get_params(ctx) if isinstance(p, click.Option)]
     spellings = {name for p in options for name in (*p.opts, *p.secondary_opts)}
-    valued = {
-        name: p
-        for p in options
-        # An option whose value may be missing is told from the next one by click.
-        if not (p.is_flag or p.count or p._flag_needs_value)
-        for name in p.opts
-    }
+    # No option of symattn may lack its value; --fix without one is completed before.
+    valued = {name: p for p in options if not (p.is_flag or p.count) for name in p.opts}
     words = iter(args)
     for word in words:
         # What follows is passed on, to a script or as it is.
