@@ -22,7 +22,7 @@ def in_options(message: str) -> str:
     >>> in_options("x; hint: LinearAttention(scale=True)")
     'x; hint: LinearAttention(scale=True)'
     """
-    from symattn.document.keywords import FIELDS
+    from symattn.attention.spec_fields import descriptions
 
     before, mark, hint = message.partition(_HINT)
     if not mark:
@@ -30,7 +30,7 @@ def in_options(message: str) -> str:
 
     def option(found: re.Match[str]) -> str:
         field, quoted, bare = found.groups()
-        if field not in FIELDS:
+        if field not in descriptions():
             return found[0]
         name = field.replace("_", "-")
         switches = {"True": f"--{name}", "False": f"--no-{name}", "None": f"--{name} none"}

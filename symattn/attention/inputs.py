@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from symattn.attention.letters_of_attention import ARRAYS, WIDE, Wanted
 from symattn.attention.positions import checks as position_checks
 from symattn.attention.sizes import AxisLengths, check_batches, check_holds
+from symattn.attention.spec_fields import descriptions
 from symattn.document.errors import InputError
-from symattn.document.keywords import FIELDS, unknown
+from symattn.document.keywords import unknown
 
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention
@@ -151,7 +152,7 @@ def _shapes_of_spec_inputs(spec: Attention, names: frozenset[str]) -> dict[str, 
         if name not in names:
             raise InputError(f"the specification needs input {name!r}")
         if not _CONDITIONS[name](spec):
-            hint = f"; hint: Attention({name}=…)" if name in FIELDS else ""
+            hint = f"; hint: Attention({name}=…)" if name in descriptions() else ""
             raise InputError(f"the specification has no input {name!r}{hint}")
     if spec.documents:
         _check_names_of_documents(spec, names)

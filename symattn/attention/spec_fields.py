@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from symattn.attention.fields import finite, whole
+from symattn.document.keywords import register_fields
 
 if TYPE_CHECKING:
     from symattn.attention.latent import Latent
@@ -23,13 +24,14 @@ def described(
     words: str,
     *permitted: tuple[Callable[[Any], bool], str],
     belongs_to: str | None = None,
+    also: str = "",
 ) -> _Value:
     """Return a field of a dataclass with its default and its meaning, which docstring and command line show.
 
     A value must be the default or ``permitted``: each condition, with what a value must be in words. A field that
-    ``belongs_to`` another says nothing while that one is None.
+    ``belongs_to`` another says nothing while that one is None. ``also`` lists its other names in code.
     """
-    metadata = {"help": words, "permitted": permitted, "belongs_to": belongs_to}
+    metadata = {"help": words, "permitted": permitted, "belongs_to": belongs_to, "also": also}
     return field(default=default, metadata=metadata)
 
 
@@ -63,6 +65,7 @@ class Fields:
             lambda x: not isinstance(x, str) or x in ("1/d_k", "given"),
             "be a finite number (1: no scaling), '1/d_k' or 'given'",
         ),
+        also="softmax_scale sm_scale scaling",
     )
     truncate: int | None = described(
         None,
@@ -79,7 +82,11 @@ class Fields:
         ),
     )
     temperature_rate: int = described(
-        8192, "the number f of places of ``temperature``", _COUNT, belongs_to="temperature"
+        8192,
+        "the number f of places of ``temperature``",
+        _COUNT,
+        belongs_to="temperature",
+        also="floor_scale",
     )
     temperature_start: int = described(
         1,
@@ -88,13 +95,20 @@ class Fields:
         belongs_to="temperature",
     )
     softcap: int | float | Fraction | None = described(
-        None, "c in the soft cap c tanh(S/c) of the scores S", _POSITIVE
+        None,
+        "c in the soft cap c tanh(S/c) of the scores S",
+        _POSITIVE,
+        also="soft_cap logit_softcap logits_soft_cap attn_logit_softcapping logit_softcapping attn_softcap",
     )
     bias: bool = described(
-        False, "add an input ``bias`` of finite numbers to the scores; a mask is what forbids keys"
+        False,
+        "add an input ``bias`` of finite numbers to the scores; a mask is what forbids keys",
+        also="attn_bias attention_bias position_bias",
     )
     causal: bool = described(
-        False, "query i attends to key j only if j ≤ i + o, where ``alignment`` sets o"
+        False,
+        "query i attends to key j only if j ≤ i + o, where ``alignment`` sets o",
+        also="is_causal use_causal use_causal_mask",
     )
     alignment: Literal["bottom-right", "top-left"] = described(
         "bottom-right",
@@ -105,6 +119,7 @@ class Fields:
         "(l, r): keys from l before the query's position i + o to r after it, None for an open side; with a causal"
         " mask, w is short for (w − 1, 0)",
         (_is_window, "be an integer of at least 1, or (left, right) with integers or None"),
+        also="window_size sliding_window",
     )
     block: int | None = described(
         None,
@@ -117,6 +132,7 @@ class Fields:
     mask: Literal["boolean", "additive"] | None = described(
         None,
         "an input ``mask``: ``boolean`` (True may attend) or ``additive``",
+        also="attn_mask attention_mask allowed",
     )
     padding: bool = described(
         False, "an input ``keep`` of booleans over the keys, False for padding"
@@ -129,11 +145,13 @@ class Fields:
         1,
         "number of heads h; they split the columns of the projections, or q, k and v have an axis of heads",
         _COUNT,
+        also="n_heads num_heads nheads n_head nhead num_attention_heads",
     )
     kv_heads: int | None = described(
         None,
         "number of heads of keys and values; query head t reads head ⌊t · kv_heads / heads⌋; None: as many as heads",
         _COUNT,
+        also="n_kv_heads num_kv_heads num_key_value_heads kv_num_heads n_kv n_kv_head num_kv",
     )
     packed: bool = described(
         False,
@@ -160,9 +178,9 @@ class Fields:
         "whether qk_norm normalises queries and keys, ``both``, or ``keys`` alone (attention residuals)",
     )
     value_norm: Literal["rms"] | None = described(
-        None, "normalise values in each head: ``rms``, with a gain g_v if given"
+        None, "normalise values in each head: ``rms``, with a gain g_v if given", also="v_norm"
     )
-    eps: int | float | Fraction = described(0, "the ε of qk_norm and value_norm")
+    eps: int | float | Fraction = described(0, "the ε of qk_norm and value_norm", also="epsilon")
     position: Position | None = described(
         None,
         "how positions enter: rotary, ALiBi, buckets (T5), Shaw, Transformer-XL or disentangled (DeBERTa)",
@@ -172,6 +190,7 @@ class Fields:
             "softmax",
             "how scores become weights: ``softmax``, ``sigmoid`` (minus log n_k, unless a bias is given), ``relu`` "
             "(divided by n_k), ``relu_sum`` (not divided), ``sparsemax``, ``entmax`` (1.5)",
+            also="normalizer",
         )
     )
     base: Literal[2] | None = described(
@@ -183,19 +202,26 @@ class Fields:
         None,
         "extra logit in each softmax row that takes weight but has no value: ``given`` (input ``sink``, one per head) "
         "or ``zero``",
+        also="sinks s_aux sink_logits",
     )
-    stabilised: bool = described(True, "subtract the row maximum before exponentiating")
+    stabilised: bool = described(
+        True, "subtract the row maximum before exponentiating", also="stabilized"
+    )
     fully_masked: Literal["zeros", "nan", "error"] = described(
         "zeros",
         "result of a row in which no key is allowed: ``zeros``, ``nan`` or ``error``",
     )
     dropout: int | float | Fraction = described(
-        0, "dropout rate; an input ``drop`` of booleans marks the weights that are kept", _RATE
+        0,
+        "dropout rate; an input ``drop`` of booleans marks the weights that are kept",
+        _RATE,
+        also="dropout_p p_dropout dropout_rate",
     )
     output_gate: bool = described(
         False,
         "multiply each head's output by σ(``gate``), an input with a number for each query and column, or for each "
         "query, of each head, before the output projection",
+        also="gated attn_output_gate use_gate",
     )
     output_gate_place: Literal["before", "after"] = described(
         "before",
@@ -203,8 +229,14 @@ class Fields:
         "for each query and column of the output, or for each query",
     )
     lse: bool = described(
-        False, "return (output, L), where L is the logarithm of each row's divisor"
+        False,
+        "return (output, L), where L is the logarithm of each row's divisor",
+        also="return_lse return_softmax_lse with_lse output_lse return_logsumexp",
     )
+
+
+# Errors of any function lead from these words to the fields.
+register_fields({f.name: f.metadata["also"] for f in fields(Fields)})
 
 
 def descriptions() -> dict[str, str]:

@@ -14,24 +14,8 @@ from symattn.document.errors import InputError, nearest_of
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Instance = TypeVar("_Instance")
 
-#: The fields of ``Attention`` with their other names on the command line, in Python and in users' code.
-FIELDS = {
-    "score": "", "scale": "softmax_scale sm_scale scaling", "truncate": "",
-    "temperature": "", "temperature_rate": "floor_scale", "temperature_start": "",
-    "softcap": "soft_cap logit_softcap logits_soft_cap attn_logit_softcapping logit_softcapping attn_softcap",
-    "bias": "attn_bias attention_bias position_bias", "causal": "is_causal use_causal use_causal_mask",
-    "alignment": "", "window": "window_size sliding_window", "block": "", "prefix": "",
-    "mask": "attn_mask attention_mask allowed", "padding": "", "documents": "",
-    "heads": "n_heads num_heads nheads n_head nhead num_attention_heads",
-    "kv_heads": "n_kv_heads num_kv_heads num_key_value_heads kv_num_heads n_kv n_kv_head num_kv",
-    "packed": "", "latent": "", "qk_norm": "", "qk_norm_place": "", "qk_norm_over": "",
-    "qk_norm_of": "",
-    "value_norm": "v_norm", "eps": "epsilon", "position": "", "normaliser": "normalizer", "base": "",
-    "sink": "sinks s_aux sink_logits", "stabilised": "stabilized", "fully_masked": "",
-    "dropout": "dropout_p p_dropout dropout_rate",
-    "output_gate": "gated attn_output_gate use_gate", "output_gate_place": "",
-    "lse": "return_lse return_softmax_lse with_lse output_lse return_logsumexp",
-}  # fmt: skip
+#: The fields of ``Attention`` with their other names, as their records state them (``register_fields``).
+FIELDS: dict[str, str] = {}
 #: The same for other parameters.
 OTHERS = {
     "d_k": "head_dim d_head dim_head head_size", "d_v": "", "d_model": "hidden_size", "n": "tokens",
@@ -71,6 +55,13 @@ def plain(name: str) -> str:
     return name.replace("_", "").replace("-", "").lower()
 
 
+def register_fields(names: Mapping[str, str]) -> None:
+    """Add fields with their other names on the command line, in Python and in users' code, apart by spaces."""
+    FIELDS.update(names)
+    # Names that were grouped before lack the new ones.
+    _group_parameter_names.cache_clear()
+
+
 @cache
 def _group_parameter_names() -> tuple[frozenset[str], ...]:
     return tuple(
@@ -82,6 +73,7 @@ def _group_parameter_names() -> tuple[frozenset[str], ...]:
 def other_name(word: str, known: Iterable[str]) -> str:
     """Return the name among ``known`` of which ``word`` is a synonym or spelling, or "".
 
+    >>> from symattn import Attention
     >>> other_name("num_heads", ["heads", "causal"]), other_name("no-is-causal", ["causal", "no-causal"])
     ('heads', 'no-causal')
     """
