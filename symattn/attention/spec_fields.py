@@ -25,14 +25,16 @@ def described(
     *permitted: tuple[Callable[[Any], bool], str],
     belongs_to: str | None = None,
     also: str = "",
+    setting: bool = False,
 ) -> _Value:
     """Return a field of a dataclass with its default and its meaning, which docstring and command line show.
 
     A value must be the default or ``permitted``: each condition, with what a value must be in words. A field that
-    ``belongs_to`` another says nothing while that one is None. ``also`` lists its other names in code.
+    ``belongs_to`` another says nothing while that one is None. ``also`` lists its other names in code. Users' functions
+    may take a ``setting`` as a parameter, and get its value.
     """
-    metadata = {"help": words, "permitted": permitted, "belongs_to": belongs_to, "also": also}
-    return field(default=default, metadata=metadata)
+    own = {"help": words, "permitted": permitted, "belongs_to": belongs_to}
+    return field(default=default, metadata={**own, "also": also, "setting": setting})
 
 
 # Conditions of fields, each with its words for errors.
@@ -66,12 +68,14 @@ class Fields:
             "be a finite number (1: no scaling), '1/d_k' or 'given'",
         ),
         also="softmax_scale sm_scale scaling",
+        setting=True,
     )
     truncate: int | None = described(
         None,
         "number of leading columns of queries and keys that the scores use; no token is removed",
         _COUNT,
     )
+    # No setting: in most code scores are divided by a parameter of this name.
     temperature: int | float | Fraction | Literal["log"] | None = described(
         None,
         "multiply the scores of query i by τ_i = 1 + β log(⌊p_i/f⌋ + 1) for the number β, with p_i the query's place "
@@ -99,6 +103,7 @@ class Fields:
         "c in the soft cap c tanh(S/c) of the scores S",
         _POSITIVE,
         also="soft_cap logit_softcap logits_soft_cap attn_logit_softcapping logit_softcapping attn_softcap",
+        setting=True,
     )
     bias: bool = described(
         False,
@@ -109,6 +114,7 @@ class Fields:
         False,
         "query i attends to key j only if j ≤ i + o, where ``alignment`` sets o",
         also="is_causal use_causal use_causal_mask",
+        setting=True,
     )
     alignment: Literal["bottom-right", "top-left"] = described(
         "bottom-right",
@@ -120,6 +126,7 @@ class Fields:
         " mask, w is short for (w − 1, 0)",
         (_is_window, "be an integer of at least 1, or (left, right) with integers or None"),
         also="window_size sliding_window",
+        setting=True,
     )
     block: int | None = described(
         None,
@@ -127,7 +134,10 @@ class Fields:
         _COUNT,
     )
     prefix: int | None = described(
-        None, "number of leading keys that every query sees; causal after them", _COUNT
+        None,
+        "number of leading keys that every query sees; causal after them",
+        _COUNT,
+        setting=True,
     )
     mask: Literal["boolean", "additive"] | None = described(
         None,
@@ -146,12 +156,14 @@ class Fields:
         "number of heads h; they split the columns of the projections, or q, k and v have an axis of heads",
         _COUNT,
         also="n_heads num_heads nheads n_head nhead num_attention_heads",
+        setting=True,
     )
     kv_heads: int | None = described(
         None,
         "number of heads of keys and values; query head t reads head ⌊t · kv_heads / heads⌋; None: as many as heads",
         _COUNT,
         also="n_kv_heads num_kv_heads num_key_value_heads kv_num_heads n_kv n_kv_head num_kv",
+        setting=True,
     )
     packed: bool = described(
         False,
@@ -180,7 +192,9 @@ class Fields:
     value_norm: Literal["rms"] | None = described(
         None, "normalise values in each head: ``rms``, with a gain g_v if given", also="v_norm"
     )
-    eps: int | float | Fraction = described(0, "the ε of qk_norm and value_norm", also="epsilon")
+    eps: int | float | Fraction = described(
+        0, "the ε of qk_norm and value_norm", also="epsilon", setting=True
+    )
     position: Position | None = described(
         None,
         "how positions enter: rotary, ALiBi, buckets (T5), Shaw, Transformer-XL or disentangled (DeBERTa)",
@@ -216,6 +230,7 @@ class Fields:
         "dropout rate; an input ``drop`` of booleans marks the weights that are kept",
         _RATE,
         also="dropout_p p_dropout dropout_rate",
+        setting=True,
     )
     output_gate: bool = described(
         False,
@@ -237,6 +252,11 @@ class Fields:
 
 # Errors of any function lead from these words to the fields.
 register_fields({f.name: f.metadata["also"] for f in fields(Fields)})
+
+
+def settings() -> tuple[str, ...]:
+    """Return the fields that users' functions may take as parameters."""
+    return tuple(f.name for f in fields(Fields) if f.metadata["setting"])
 
 
 def descriptions() -> dict[str, str]:

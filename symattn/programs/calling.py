@@ -9,7 +9,10 @@ from inspect import Parameter
 from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
+from symattn.attention.fields import field_types, members, words
 from symattn.attention.inputs import NEEDED, OPTIONAL
+from symattn.attention.letters_of_attention import ARRAYS
+from symattn.attention.spec import Attention
 from symattn.bounds.called_target import (
     CAUSAL_MASK,
     COUNT_K,
@@ -207,24 +210,6 @@ def for_user_code(value: object) -> object:
     return float(value) if isinstance(value, Real) else value
 
 
-#: Options that give a definition an input, by the meaning of its parameter.
-_OPTIONS = {
-    "mask": "--mask boolean, or additive",
-    "keep": "--padding",
-    "bias": "--bias",
-    "sink": "--sink given",
-    "gate": "--output-gate",
-    "drop": "--dropout RATE",
-    "cos": "--position rotary:given=tables",
-    "sin": "--position rotary:given=tables",
-    "slopes": "--position alibi:slopes=given",
-    "positions": "a --position that reads them",
-    "doc": "--documents",
-    "g_q": "--qk-norm rms, or layer",
-    "g_k": "--qk-norm rms, or layer",
-    "g_v": "--value-norm rms",
-    "lse": "--lse",
-}
 _OPTIONS_OF_OTHERS = {
     "--like gated-deltanet, or another linear attention (docs/definitions.md)": (
         "g beta decay dt A_log initial_state"
@@ -238,10 +223,31 @@ _OF_OTHER_DEFINITIONS = {
 }
 
 
+def option_of_input(name: str) -> str:
+    """Return the option that gives an attention this input or result; empty if there is none.
+
+    >>> option_of_input("mask"), option_of_input("slopes"), option_of_input("lse"), option_of_input("q")
+    ('--mask boolean, or additive', '--position alibi:slopes=given', '--lse', '')
+    """
+    row, types = ARRAYS.get(name), field_types(Attention)
+    wanted = row and (row.needed or row.optional)
+    if wanted and wanted.option:
+        return wanted.option
+    field = wanted.field if wanted else name
+    option = f"--{field.replace('_', '-')}"
+    if field in types and bool in members(types[field]):
+        return option
+    # A setting of the same name, such as a number of heads, is no array.
+    if not wanted:
+        return ""
+    fitting = [str(word) for word in words(types[field]) if wanted.fits(word)]
+    return f"{option} {', or '.join(fitting) or 'NUMBER'}"
+
+
 def unknown(label: str, name: str) -> InputError:
     """Return the error for a parameter for which no value is known."""
     value = f"say --call {name}=VALUE, in Python call={{{name!r}: VALUE}}"
-    option = _OPTIONS.get(meaning(name) or "") or _OF_OTHER_DEFINITIONS.get(plain(name))
+    option = option_of_input(meaning(name) or "") or _OF_OTHER_DEFINITIONS.get(plain(name))
     hint = f"; hint: if the definition has this input, say {option}" if option else ""
     return InputError(f"{label}: no value is known for {name}; {value}{hint}")
 

@@ -12,19 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from symattn.attention.inputs import NEEDED, OPTIONAL
+from symattn.attention.letters_of_attention import ARRAYS
+from symattn.attention.spec_fields import settings
 from symattn.document.keywords import FIELDS, OTHERS, plain
 
 #: A user's function, with any parameters.
 Function = Callable[..., Any]
 
-#: Common names of parameters, by meaning.
+#: Common names of parameters, by meaning; those of inputs stand in their rows.
 _SPELLINGS = {
-    "q": "q query queries xq query_states query_layer",
-    "k": "k key keys xk key_states key_layer",
-    "v": "v val vals value values xv value_states value_layer",
-    "x": "x inputs input tokens embeddings hidden_states src",
-    "y": "y context ctx memory encoder_hidden_states encoder_output x_kv kv_input",
-    "keep": "keep keep_mask key_mask valid valid_mask kv_mask key_valid",
+    **{name: f"{name} {row.also}" for name, row in ARRAYS.items() if row.also},
     "lengths": "lengths lens seq_lens seqlens seq_lengths sequence_lengths valid_len valid_lens valid_length "
     "length valid_lengths kv_len kv_lens kv_lengths kv_length key_lengths k_lens cache_seqlens context_lens n_valid "
     "num_valid",
@@ -43,23 +40,12 @@ _SPELLINGS = {
     "max_distance": "max_distance",
     "bidirectional": "bidirectional",
     "repeats": "n_rep repeats group_size q_per_kv num_key_value_groups",
-    "slopes": "slopes alibi_slopes",
-    "b_rel": "b_rel rel_bias relative_bias relative_attention_bias bias_table",
-    "positions": "positions position_ids pos pos_ids positions_k k_positions kv_positions pos_k",
-    "positions_q": "positions_q q_positions pos_q query_positions",
-    "doc": "doc document_ids segment_ids doc_ids seq_ids seg_ids segments documents",
-    "doc_q": "doc_q q_segment_ids segment_ids_q",
-    "doc_k": "doc_k kv_segment_ids k_segment_ids segment_ids_k",
-    "drop": "drop dropout_mask",
-    "g_q": "g_q q_norm query_norm q_norm_weight q_layernorm_weight query_norm_weight q_gain",
-    "g_k": "g_k k_norm key_norm k_norm_weight k_layernorm_weight key_norm_weight k_gain",
-    "w_in": "w_in in_proj_weight w_qkv qkv_weight c_attn_weight",
-    "b_in": "b_in in_proj_bias b_qkv qkv_bias c_attn_bias",
 }
-#: Fields of ``Attention``, whose other names are listed with the fields.
-_FIELDS = "mask bias sink lse causal scale heads kv_heads d_k window softcap eps dropout"
-for _name in _FIELDS.split():
-    _SPELLINGS[_name] = f"{_name} {({**OTHERS, **FIELDS})[_name]}"
+_SPELLINGS["d_k"] = f"d_k {OTHERS['d_k']}"
+# The other names of a field stand for its value, its input or its result.
+for _name in FIELDS:
+    if _name in settings() or _name in NEEDED or _name == "lse":
+        _SPELLINGS[_name] = f"{_name} {FIELDS[_name]}"
 for _name, _word in (("q", "query"), ("k", "key"), ("v", "value"), ("o", "out")):
     _SPELLINGS[f"w_{_name}"] = (
         f"w_{_name} weight_{_name} {_name}_weight {_name}_proj_weight w_{_word} {_word}_weight"
@@ -74,7 +60,7 @@ _SPELLINGS["b_o"] += " out_proj_bias b_output"
 #: Inputs that are masks.
 MASKS = ("mask", "keep")
 #: Fields that a function may take as plain settings.
-SETTINGS = ("causal", "scale", "heads", "dropout", "kv_heads", "window", "softcap", "eps", "prefix")
+SETTINGS = settings()
 #: Other meanings of parameters: numbers that follow from the sizes, further results, sizes of tiles.
 AROUND = ("past", "n_q", "n_k", "d_k", "bounds", "lengths", "lse", "more", "tile", "repeats")
 #: Fields of a position.

@@ -2,7 +2,9 @@
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
+from inspect import Parameter, Signature
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,13 @@ import pytest
 import sympy
 
 from symattn import Attention, Block, InputError, LayerNorm, LinearAttention, Merge, RMSNorm, Rotary, verify
+from symattn.attention.codec.field_values import field_of
 from symattn.attention.fields import field_types, members
+from symattn.attention.inputs import NEEDED, OPTIONAL, accepted, required
+from symattn.attention.variants import VARIANTS
 from symattn.bounds.called_target import CAUSAL_MASK
-from symattn.programs.calling import Agreement, agree, for_user_code
+from symattn.programs.calling import Agreement, agree, for_user_code, option_of_input
+from symattn.programs.names import SETTINGS
 from symattn.programs.request import Request, keyword
 from symattn.programs.specifications import definitions_of
 from tests import refusals
@@ -131,31 +137,33 @@ def test_settings(function: Callable[..., Any], request_: dict[str, Any], words:
     assert printed(function, **request_) == words
 
 
-def everything(
-    q: Any, k: Any, v: Any, drop: Any = None,
-    *, scale: Any = None, softcap: Any = None, eps: Any = None, dropout: Any = None, rope_theta: Any = None,
-) -> Any: ...  # fmt: skip
+#: Fields whose value may be a fraction, and that users' functions may take as a parameter.
+FRACTIONS = [name for name, hint in field_types(Attention).items() if Fraction in members(hint) and name in SETTINGS]
 
 
-#: Every field whose value may be a fraction, and where it reaches code of users by the name of a parameter. No value is
-#: passed for ``temperature``: in most code scores are divided by a parameter of that name.
-NUMBERS: dict[str, Any] = {
-    "scale": Attention(scale=Fraction(1, 3)),
-    "softcap": Attention(softcap=Fraction(30)),
-    "eps": Attention(qk_norm="rms", eps=Fraction(1, 10**5)),
-    "dropout": Attention(dropout=Fraction(1, 10)),
-    "base": Attention(position=Rotary(base=Fraction(20001, 2))),
-}
+def exact(name: str) -> Attention:
+    """A variant with a number in this field, as a fraction."""
+    specs = [variant.spec for variant in VARIANTS.values() if isinstance(getattr(variant.spec, name), int | float)]
+    spec = next(spec for spec in specs if getattr(spec, name))
+    return replace(spec, **{name: Fraction(str(getattr(spec, name)))})
 
 
-def test_exact_numbers_of_a_specification_reach_code_as_floats() -> None:
-    fractions = {name for name, hint in field_types(Attention).items() if Fraction in members(hint)}
-    assert fractions - {"temperature"} == NUMBERS.keys() - {"base"}
-    for name, spec in NUMBERS.items():
-        parameter = "rope_theta" if name == "base" else name
-        (value,) = (a.value for a in agree(everything, Request.of(spec)).arguments if a.parameter == parameter)
-        assert type(value) is float, name
-        assert value == float(spec.position.base if name == "base" else getattr(spec, name))
+@pytest.mark.parametrize("name", FRACTIONS)
+def test_exact_numbers_of_a_specification_reach_code_as_floats(name: str) -> None:
+    def function(*arrays: Any, **settings: Any) -> Any: ...
+
+    arrays = [Parameter(n, Parameter.POSITIONAL_OR_KEYWORD) for n in (*"qkv", *required(exact(name)))]
+    function.__signature__ = Signature([*arrays, Parameter(name, Parameter.KEYWORD_ONLY)])  # type: ignore[attr-defined]
+    (value,) = (a.value for a in agree(function, Request.of(exact(name))).arguments if a.parameter == name)
+    assert type(value) is float
+    assert value == float(getattr(exact(name), name))
+
+
+def test_the_base_of_a_position_reaches_code_as_a_float() -> None:
+    spec = Attention(position=Rotary(base=Fraction(20001, 2)))
+    convention = agree(lambda q, k, v, *, rope_theta=None: v, Request.of(spec))
+    (value,) = (a.value for a in convention.arguments if a.parameter == "rope_theta")
+    assert (type(value), value) == (float, 10000.5)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +199,7 @@ def test_code_that_looks_at_the_type_of_its_numbers_is_judged(name: str, wrong: 
         p = p if dropout is None else np.where(drop, p / q.dtype.type(1 - dropout), 0)
         return p @ v * q.dtype.type(1.01 if wrong else 1)
 
-    report = verify(attention, NUMBERS[name], framework="numpy", examples=0)
+    report = verify(attention, exact(name), framework="numpy", examples=0)
     assert report.verdict.value == ("fault" if wrong else "no fault")
 
 
@@ -292,6 +300,17 @@ def test_a_hint_names_the_option_that_gives_the_input(
 ) -> None:
     assert refusal(function).endswith(f"; hint: if the definition has this input, say {option}")
     assert agree(function, Request.of(spec)).printed
+
+
+@pytest.mark.parametrize("name", [*NEEDED, *OPTIONAL])
+def test_the_option_of_an_input_gives_it(name: str) -> None:
+    fields: dict[str, Any] = {}
+    for option in option_of_input(name).removeprefix("--").split(" --"):
+        field, _, value = option.replace("NUMBER", "1/4").replace("=N", "=2").partition(" ")
+        field, first = field.replace("-", "_"), value.partition(", or ")[0]
+        fields[field] = field_of(Attention, field, first or True, option)
+    assert name in accepted(Attention(**fields))
+    assert name not in accepted(Attention())
 
 
 def test_names_of_other_definitions_lead_to_these() -> None:

@@ -21,9 +21,6 @@ from symattn.bounds.extras import places
 from symattn.bounds.inputs import CELLS, Array, Maker, Sizes
 from symattn.verification.probing.probes import Named, far, offset, small
 
-# inputs that act on every score of a head, or of a row, or that close its output
-_FACTORS = ("scale", "slopes", "sink", "bias", "b_rel", "gate")
-_POSITIVE = ("scale", "slopes")  # kernels assume that the largest product gives the largest score
 # From 12 on an exponential overflows float16, at 100 float32; smaller ones are ordinary.
 _FACTOR_LEVELS = (0.01, 4.0, 12.0, 30.0, 100.0)
 # Distances between scores, from similar weights to weights below the roundoff of half types.
@@ -232,13 +229,16 @@ def caps(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 
 def factors(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Yield given scales, slopes, sinks, biases and gates from 0.01 to 100, of both signs if they may be negative."""
+    """Yield ``sized`` inputs, such as scales, sinks and gates, from 0.01 to 100; of both signs if they may be negative.
+
+    Kernels assume that the largest product gives the largest score, so that scales and slopes are positive.
+    """
     shapes = maker.shapes(Sizes(3, 6, 4, 2))
-    for name in (n for n in _FACTORS if n in shapes):
+    for name in (n for n, row in ARRAYS.items() if row.sized and n in shapes):
         for level in (
             level * sign
             for level in _FACTOR_LEVELS
-            for sign in (1, -1)[: 1 + (name not in _POSITIVE)]
+            for sign in ((1, -1) if ARRAYS[name].sized == "signed" else (1,))
         ):
             result = maker.make(Sizes(3, 6, 4, 2), small(rng), rng)
             # Each head gets another share of the level: 1, 1/2, 1/3 or 1/4.

@@ -14,6 +14,7 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import projections
+from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.spec import Attention
 from symattn.bounds.mistake import At, Mistake, Wrong, in_fields, in_inputs, in_place_of, in_steps
@@ -410,13 +411,23 @@ _MADE = {
 
 
 Change = Callable[[np.ndarray], np.ndarray]
-#: For numeric inputs with heads: the step to blame, the input in words, and its axis of heads from the end.
+
+
+def _find_axis_of_heads(shape: str) -> int | None:
+    """Return the axis of heads in a shape of letters, from the end; None if it has none.
+
+    >>> _find_axis_of_heads("… (h?) n_q? n_k?"), _find_axis_of_heads("n_b h"), _find_axis_of_heads("d_v")
+    (-3, -1, None)
+    """
+    letters = [axis.strip("()[]?") for axis in shape.split()]
+    return letters.index("h") - len(letters) if "h" in letters else None
+
+
+#: For inputs with heads that causes have a noun for: the step to blame, the input in words, and its axis of heads.
 NUMBERS = {
-    "scale": ("scale", "the scale", -1),
-    "sink": ("sink", "the sink", -1),
-    "bias": ("bias", "the bias", -3),
-    "slopes": ("bias", "the slope", -1),
-    "b_rel": ("bias", "the bias of buckets", -1),
+    name: (row.blames, row.noun, axis)
+    for name, row in ARRAYS.items()
+    if row.needed and row.noun and (axis := _find_axis_of_heads(row.shape)) is not None
 }
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from symattn.attention.letters_of_attention import ARRAYS
 from symattn.bounds.case_result import UNFIT
 from symattn.verification.rules.operators import operators
 from symattn.verification.rules.recording import (
@@ -481,16 +482,17 @@ def _describe_replacement(words: Callable[[], str], right: Callable[[], str], li
     return f"uses {words()} instead of {right()}{', and alike wherever this is computed' * line}"
 
 
-#: The step to blame, by the end of the name of an array of the specification.
-_BLAMED = {
-    "normed": "norm", "norm.output": "norm", "rotated": "position", "scores": "score", "scaled": "scale",
-    "tempered": "score", "capped": "softcap", "positioned": "bias", "biased": "bias", "masked": "mask",
-    "weights": "normalize", "dropped": "dropout", "attended": "values", "gated": "gate", "stream": "residual",
-    "q": "project", "k": "project", "v": "project", "up": "project", "gate": "project", "hidden": "project",
-    "projected": "output", "output": "output",
+#: The step to blame, by the end of the name of an array that only parts around an attention have.
+_BLAMED_AROUND = {
+    "norm.output": "norm", "normed": "norm", "stream": "residual", "up": "project", "hidden": "project",
+    "gate": "project", "q": "project", "k": "project", "v": "project", "output": "output",
 }  # fmt: skip
 
 
 def step_to_blame(name: str, default: str) -> str:
-    """Return the step of a report for the array of this name."""
-    return next((step for end, step in _BLAMED.items() if name.endswith(end)), default)
+    """Return the step of a report for the array of this name: that of its row, in an attention and within a block."""
+    row = ARRAYS.get(name.rpartition(".")[2])
+    if row is not None and row.blames:
+        return row.blames
+    around = (step for end, step in _BLAMED_AROUND.items() if name.endswith(end))
+    return next(around, default)
