@@ -226,7 +226,7 @@ class DefinitionSearch(AttentionSearch):
                 return result
         return []
 
-    @property
+    @cached_property
     def _wrong_outputs(self) -> frozenset[int]:
         """The outputs concerned that are wrong in some case."""
         wrong = frozenset[int]().union(*(r.wrong for r in self.wrong))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -219,7 +219,7 @@ class Search(ABC):
         """Return the part of a fresh case that has to be explained."""
         return judged
 
-    @property
+    @cached_property
     def telling(self) -> CaseResult:
         """The small wrong case in which most sizes differ, with finite outputs if there is one, and of those the one
         with most different numbers."""
