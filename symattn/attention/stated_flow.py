@@ -22,11 +22,13 @@ class StatedFlow(Described):
 
     ``letters`` has the letter of each input and of each array that a step computes, as text. A class yields its steps
     in ``state_steps`` and names the arrays that a call returns in ``returned``. ``nouns`` are words for arrays that are
-    not called by their names.
+    not called by their names; ``axes`` are those of arrays that differ from the first one that their step takes, by
+    letters as in ``Input``.
     """
 
     letters: ClassVar[Mapping[str, str]]
     nouns: ClassVar[Mapping[str, str]] = {}
+    axes: ClassVar[Mapping[str, str]] = {}
 
     @property
     @abstractmethod

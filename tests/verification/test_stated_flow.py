@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, LayerNorm, Merge, RMSNorm, kind, verify
+from symattn import Attention, InputError, LayerNorm, Merge, NTKScaling, RMSNorm, Rotary, YarnScaling, kind, verify
 from symattn.attention.fields import whole
 from symattn.attention.flow import STEPS_TO_BLAME, Step
 from symattn.attention.letters_of_attention import letter
@@ -20,6 +20,7 @@ from symattn.document.text import text
 from symattn.programs.specifications import definitions_of
 from symattn.verification.definitions.definition_mistakes import both, of_computed_arrays
 from symattn.verification.definitions.definition_subject import Input
+from symattn.verification.definitions.rotary_vectors import RotatedVectors
 from symattn.verification.definitions.stated_definition import define_in_steps
 from symattn.verification.rules import by_role
 from symattn.verification.rules.log_sums import wrong_log_sums
@@ -80,6 +81,54 @@ def test_every_step_can_be_wrong_by_the_rule_of_its_role(spec: Any) -> None:
             assert differ(outputs(mistake.way, inputs), right), mistake.cause
         changed |= mistake.way.steps.keys()
     assert changed == {step.name for step in spec.pipeline(inputs) if step.role in by_role.RULES}
+
+
+ROTARY = (
+    Rotary(), Rotary(width=4, layout="interleaved"), Rotary(scaling=YarnScaling(factor=4, length=64)),
+    Rotary(scaling=NTKScaling(factor=4, length=64)), Rotary(given="positions", sections=(2, 1, 1)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("rotary", ROTARY, ids=repr)
+def test_every_step_to_a_rotation_can_be_wrong(rotary: Rotary) -> None:
+    spec = RotatedVectors(rotary=rotary, of=("q", "k"))
+    rng, rows = np.random.default_rng(3), len(rotary.sections or ())
+    q, k = rng.standard_normal((2, 3, 10 if rotary.width else 8))
+    # Far positions, none of which a narrow format holds.
+    places = np.array([1, 130, 4099])
+    positions = np.stack([places + 7 * row for row in range(rows)]) if rows else places
+    right, changed = outputs(spec.return_run, {"q": q, "k": k, "positions": positions}), set[str]()
+    for mistake in (*by_role.mistakes(spec), *by_role.further_mistakes(spec)):
+        assert isinstance(mistake.way, ChangedSteps)
+        assert differ(outputs(mistake.way, {"q": q, "k": k, "positions": positions}), right), mistake.cause
+        changed |= mistake.way.steps.keys()
+    of_factor = {"cosines", "sines"} if rotary.scaling else set()
+    assert changed == {"places", "frequencies", "angles", "q_rotated", "k_rotated"} | of_factor
+
+
+def test_tables_that_are_given_leave_the_steps_to_them_out() -> None:
+    spec = RotatedVectors(rotary=Rotary(), of=("x",))
+    assert spec.write_formulas(["x", "cos", "sin"]) == ["X′ = rotate(X, C′, S′)"]
+    assert spec.write_formulas(["x"])[1:3] == ["ω = 10000^(−2ℓ/columns(X))", "Θ = pω"]
+
+
+def _rotate_halves(x: Array, angles: Array) -> Array:
+    a, b = np.split(x, 2, axis=-1)
+    cos, sin = np.cos(angles).astype(x.dtype), np.sin(angles).astype(x.dtype)
+    return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+
+
+@pytest.mark.deep
+def test_a_wrong_table_of_one_array_is_named_and_its_steps_are_shown() -> None:
+    def late_keys(q: Array, k: Array) -> tuple[Array, Array]:
+        n, d = q.shape
+        places, frequencies = np.arange(n)[:, None], 10000.0 ** (-np.arange(0, d, 2) / d)
+        return _rotate_halves(q, places * frequencies), _rotate_halves(k, (places + 1) * frequencies)
+
+    (fault,) = verify(late_keys, Rotary()).faults
+    assert fault.cause == "in the keys alone: positions are one too large"
+    assert fault.counterexample is not None
+    assert fault.counterexample.steps[-1][0] == "k_rotated"
 
 
 def test_optional_inputs_leave_their_steps_out() -> None:

@@ -23,6 +23,7 @@ from symattn.attention.positions.position_fields import (
     Shaw,
     TransformerXL,
 )
+from symattn.attention.positions.rotary_steps import find_angles
 from symattn.attention.stages.tokens import project
 from symattn.document.notation import Like
 
@@ -157,14 +158,6 @@ def _float_rotary_angles(rope: Rotary, n: int, width: int, dtype: Any) -> Any:
     )
 
 
-def _angles_at(rope: Rotary, positions: Any, frequencies: Any) -> Any:
-    """Return the angle of each position and pair; with sections, of the position in the row of the pair."""
-    if rope.sections is None:
-        return rotary.angles(positions, frequencies)
-    rows = rotary.rows_of_pairs(rope.sections, rope.section_order)
-    return rotary.angles_by_sections(positions, frequencies, rows)
-
-
 def _rotary_table_for_rows(
     rope: Rotary, index: int, x: Array, positions: np.ndarray | None = None
 ) -> Any:
@@ -181,7 +174,7 @@ def _rotary_table_for_rows(
                 # Equal float angles identify the same stand-in in code and specification.
                 angles = _float_rotary_angles(rope, int(n), int(width), np.dtype(np.float64))
             else:
-                angles = _angles_at(
+                angles = find_angles(
                     rope, positions, _scaled_rotary_frequencies(rope, n, width, np.zeros(()))
                 )
             result = stand_ins(("cos", "sin")[index], angles)
@@ -196,7 +189,7 @@ def _rotary_table_for_rows(
             # Positions are counted from ``start``, as in a cache that has tokens before these.
             places = xp.arange(n) + rope.start if positions is None else positions
             result = (xp.cos, xp.sin)[index](
-                _angles_at(rope, places, _scaled_rotary_frequencies(rope, n, width, like))
+                find_angles(rope, places, _scaled_rotary_frequencies(rope, n, width, like))
             )
         return result if rope.scaling is None else result * rope.scaling.magnitude(like)
 

@@ -208,11 +208,11 @@ def of_arrays(subject: Definition) -> Iterator[Mistake]:
 def of_computed_arrays(subject: Definition, spec: StatedFlow, laid: Laid) -> Iterator[Mistake]:
     """Yield every operator of the grammar on every array that a stated step computes and no call returns.
 
-    Its axes are taken to be those of the first array that the step takes.
+    Unless the definition states its axes, they are taken to be those of the first array that the step takes.
     """
     letters = {i.name: i.shape for i in subject.inputs}
     for step in spec.pipeline_of_all:
-        letters[step.name] = letters[step.of[0]]
+        letters[step.name] = spec.axes.get(step.name, letters[step.of[0]])
         axes = tuple(_AXES.get(x, "column") for x in reversed(letters[step.name].split()))
         for operator in operators(axes) if step.name not in spec.returned else ():
             wrong: Wrong = lambda at, operator=operator: operator.run(at.right())  # type: ignore[misc] # noqa: E731

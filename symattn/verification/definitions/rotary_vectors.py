@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.constants import number
+from symattn.attention.flow import Step
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary import pairs, rotate
+from symattn.attention.positions.rotary_steps import (
+    find_angles,
+    find_frequencies,
+    floats_like,
+    list_positions,
+    make_rotary_table,
+)
+from symattn.attention.stated_flow import StatedFlow
 from symattn.bounds.called_target import Inputs, Layout
-from symattn.bounds.mistake import Compute, Mistake
+from symattn.bounds.changed_steps import ChangedSteps
+from symattn.bounds.mistake import Compute
 from symattn.document import codec, errors
 from symattn.verification.definitions.attending import (
     check_layout,
@@ -23,11 +34,92 @@ from symattn.verification.definitions.attending import (
     tokens_axis,
 )
 from symattn.verification.definitions.definition_subject import Definition, Input
+from symattn.verification.definitions.stated_definition import define_in_steps
 from symattn.verification.input_source import Array, Random
 from symattn.verification.rules import rotating
 
 # Tokens n and pairs of columns f of each case.
 _SIZES = ((3, 2), (5, 3), (1, 1), (4, 4), (9, 2), (2, 8), (17, 1), (2, 16), (3, 32), (65, 2))
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RotatedVectors(StatedFlow):
+    """Vectors (…, n, d), rotated by a ``Rotary``: queries and keys, or one array x.
+
+    With tables of cosines and sines as inputs, (…, n, f), the rotation is the only step.
+    """
+
+    rotary: Rotary = field(default_factory=Rotary)
+    of: tuple[str, ...] = ("q", "k")
+
+    letters: ClassVar[Mapping[str, str]] = {
+        "x": "X",
+        "q": "Q",
+        "k": "K",
+        "positions": "t",
+        "cos": "C'",
+        "sin": "S'",
+        "places": "p",
+        "frequencies": "ω",
+        "angles": "Θ",
+        "cosines": "C",
+        "sines": "S",
+        "x_rotated": "X'",
+        "q_rotated": "Q'",
+        "k_rotated": "K'",
+    }
+    nouns: ClassVar[Mapping[str, str]] = {
+        "q": "the queries",
+        "k": "the keys",
+        "places": "the positions",
+    }
+    axes: ClassVar[Mapping[str, str]] = {"frequencies": "f", "angles": "n f"}
+
+    @property
+    def returned(self) -> tuple[str, ...]:
+        """See ``StatedFlow``."""
+        return tuple(f"{name}_rotated" for name in self.of)
+
+    @property
+    def pipeline_of_all(self) -> tuple[Step, ...]:
+        """The steps without tables as inputs: then there are more than with them."""
+        return self.pipeline([*self.of, "positions"])
+
+    def state_steps(self, names: frozenset[str]) -> Iterator[Step]:
+        """See ``StatedFlow``: positions, frequencies, angles, their cosines and sines, and each array rotated."""
+        rotary, first = self.rotary, self.of[0]
+        has_tables = "cos" in names
+        if not has_tables:
+            yield from self._state_table_steps(first, "positions" in names)
+        tables = ("cos", "sin") if has_tables else ("cosines", "sines")
+        run = partial(_rotate_vectors, rotary.layout)
+        for name in self.of:
+            of = (name, *tables)
+            written = "rotate(@0, @1, @2)"
+            yield self.state_step(
+                f"{name}_rotated", run, written, of, role="rotation", blames="position"
+            )
+
+    def _state_table_steps(self, like: str, has_positions: bool) -> Iterator[Step]:
+        state, rotary = partial(self.state_step, blames="position"), self.rotary
+        written = "@0" if has_positions else "positions(@1)"
+        of: tuple[str, ...] = ("positions", like)
+        yield state("places", partial(list_positions, rotary), written, of, role="positions")
+        powers = f"{{{rotary.base}}}^{{−2 ℓ/columns(@1)}}"
+        written = f"scaled({powers})" if rotary.scaling else powers
+        run = partial(find_frequencies, rotary)
+        yield state("frequencies", run, written, ("places", like), role="frequencies")
+        run, of = partial(find_angles, rotary), ("places", "frequencies")
+        yield state("angles", run, "@0 @1", of, role="angles")
+        # A scaling may multiply both tables by a number m.
+        times = "m " if rotary.scaling and rotary.scaling.multiplier else ""
+        for name, function in (("cosines", "cos"), ("sines", "sin")):
+            run = partial(make_rotary_table, rotary, function)
+            yield state(name, run, f"{times}{function}(@0)", ("angles", like), role=name)
+
+
+def _rotate_vectors(layout: str, x: Any, cos: Any, sin: Any) -> Any:
+    return rotate(x, cos, sin, layout)
 
 
 def subjects(spec: Rotary, layout: Layout) -> Iterator[Definition]:
@@ -55,7 +147,6 @@ def _define_rotary_vectors(
     columns = "d" if spec.width else "2*f" if spec.layout == "half" else "f*2"
     shape = placed(layout, "n", columns)
     table = f"{'b ' * batched}n {'r' if wide else 't'}"
-    run = partial(_rotate_named_arrays, spec, layout, names)
     words = {"x": "t vec hidden_states input xq", "q": "query xq queries", "k": "key xk keys"}
     sizes = []
     sections = {"s": len(spec.sections)} if spec.sections else {}
@@ -68,9 +159,12 @@ def _define_rotary_vectors(
         sizes.append(
             {**in_front(layout, i), "n": n, **extra, "t": width // 2, "r": width, **sections}
         )
-    return Definition(
+    flow = RotatedVectors(rotary=spec, of=names)
+    make_table = partial(_make_rotary_table_input, spec, layout, names, wide, batched)
+    return define_in_steps(
+        flow,
+        "position",
         title=codec.called(spec),
-        step="position",
         inputs=(
             *(Input(n, shape, words[n]) for n in names),
             Input(
@@ -85,20 +179,20 @@ def _define_rotary_vectors(
                 table,
                 "cos_table cosine cosines cos_cached c",
                 needed=False,
-                made=partial(_make_rotary_table_input, spec, layout, names, wide, batched, 0),
+                made=partial(make_table, 0),
             ),
             Input(
                 "sin",
                 table,
                 "sin_table sine sines sin_cached s",
                 needed=False,
-                made=partial(_make_rotary_table_input, spec, layout, names, wide, batched, 1),
+                made=partial(make_table, 1),
             ),
         ),
         outputs=("y",) if len(names) == 1 else ("q", "k"),
-        ways=tuple(partial(run, wide, tables) for tables in WAYS),
-        mistakes=tuple(_yield_rotary_mistakes(spec, run, names, wide)),
-        shapes=tuple(sizes),
+        ways=tuple(_yield_rotary_ways(flow)),
+        laid=partial(_lay_vectors, spec, layout, names, wide),
+        shapes=sizes,
         settings={
             "base": float(spec.base),
             "dim": lambda arrays: spec.width or arrays[names[0]].shape[-1],
@@ -113,6 +207,44 @@ def _define_rotary_vectors(
             sizes.get("f", least) >= least and ("cos" not in inputs or np.size(inputs["cos"]) > 0)
         ),
     )
+
+
+def _lay_vectors(
+    spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, run: Compute
+) -> Compute:
+    """Return a function of arrays in a layout; tables may have every angle twice."""
+
+    def laid(**inputs: Any) -> Any:
+        arrays = {name: ordered(layout, inputs[name]) for name in names}
+        dimensions = arrays[names[0]].ndim
+        if inputs.get("positions") is not None:
+            positions = _place_sections_before_tokens(spec, inputs["positions"])
+            # Positions (…, n), of as many axes as their tables have but one; sections are one more.
+            of_items = np.ndim(positions) - bool(spec.sections) + 1
+            several = 2 < of_items < dimensions
+            arrays["positions"] = _insert_axis_of_heads(spec, positions) if several else positions
+        for name in {"cos", "sin"} & inputs.keys():
+            table = _take_each_angle_once(spec, inputs[name]) if wide else inputs[name]
+            arrays[name] = table[..., None, :, :] if 2 < table.ndim < dimensions else table
+        outputs = run(**arrays)
+        every = outputs if isinstance(outputs, tuple) else (outputs,)
+        return tuple(ordered(layout, y, back=True) for y in every)
+
+    return laid
+
+
+def _place_sections_before_tokens(spec: Rotary, positions: Any) -> Any:
+    """Return positions of which rows of sections, which stand before the axis of items, stand before the tokens."""
+    return np.moveaxis(positions, 0, -2) if spec.sections and np.ndim(positions) > 2 else positions
+
+
+def _insert_axis_of_heads(spec: Rotary, positions: Any) -> Any:
+    return positions[..., None, :, :] if spec.sections else positions[..., None, :]
+
+
+def _take_each_angle_once(spec: Rotary, table: Any) -> Any:
+    once = slice(int(table.shape[-1]) // 2) if spec.layout == "half" else slice(None, None, 2)
+    return table[..., once]
 
 
 _POSITIONS = "position pos position_ids positions_ids offsets input_pos t p idx"
@@ -143,10 +275,11 @@ def _make_rotary_table_input(
     inputs: Inputs,
 ) -> Array:
     """Return the table for the given positions, or for those from ``start`` on."""
-    x: Array = np.zeros(np.shape(inputs[names[0]]))
-    result = rotating.tables_of(
-        spec, _choose_rotary_positions(spec, layout, x, inputs.get("positions")), x
-    )[which]
+    x: Array = np.asarray(ordered(layout, np.zeros(np.shape(inputs[names[0]]))))
+    positions = inputs.get("positions")
+    if positions is not None:
+        positions = _place_sections_before_tokens(spec, positions)
+    result = rotating.tables_of(spec, list_positions(spec, positions, x), x)[which]
     # Each angle twice: halves side by side, or neighbours.
     if wide:
         result = (
@@ -161,111 +294,17 @@ def _make_rotary_table_input(
     )
 
 
-def _choose_rotary_positions(spec: Rotary, layout: Layout, x: Any, positions: Any) -> Any:
-    # a kind that looks tables up needs whole numbers
-    xp = np if hasattr(type(x), "tables") else namespace_of(x)
-    if positions is None:
-        positions = spec.start + xp.arange(int(x.shape[tokens_axis(layout)]))
-        # Without positions there is text alone, whose rows are equal.
-        return xp.stack([positions] * len(spec.sections)) if spec.sections else positions
-    # Rows of sections stand before the axis of items.
-    return np.moveaxis(positions, 0, -2) if spec.sections and np.ndim(positions) > 2 else positions
+def _yield_rotary_ways(flow: RotatedVectors) -> Iterator[Compute]:
+    """Yield equal ways of computing the frequencies: powers of θ, and e^{−(2l/r) log θ} or 1/e^{(2l/r) log θ}."""
+    yield flow.return_run
+    for sign in (-1, 1):
+        yield ChangedSteps(flow, {"frequencies": partial(_raise_by_exponential, sign)})
 
 
-def _make_exponential_tables(sign: int, spec: Rotary, positions: Any, x: Any) -> rotating.Tables:
-    """Return the tables with θ^{−2l/r} as e^{−(2l/r) log θ}, or as 1/e^{(2l/r) log θ}."""
-    xp = namespace_of(x)
-    r = spec.width or int(x.shape[-1])
-    exponents = xp.stack(
-        [xp.asarray(sign * 2 * pair, dtype=x.dtype) / r for pair in range(pairs(r))]
-    )
-    powers = xp.exp(exponents * xp.log(number(spec.base, x)))
-    return rotating.tables_of(spec, positions, x, powers if sign < 0 else 1 / powers)
-
-
-#: Equal ways of computing cosines and sines.
-WAYS: tuple[rotating.Right, ...] = (
-    rotating.tables_of,
-    partial(_make_exponential_tables, -1),
-    partial(_make_exponential_tables, 1),
-)
-
-
-def _rotate_named_arrays(
-    spec: Rotary,
-    layout: Layout,
-    names: tuple[str, ...],
-    wide: bool,
-    tables: Any,
-    /,
-    turn: Callable[..., Any] = rotate,
-    **keywords: Any,
-) -> Any:
-    """Rotate every array, by given tables or computed ones."""
-    result = []
-    for name in names:
-        x = keywords[name]
-        if "cos" in keywords:
-            cos, sin = keywords["cos"], keywords["sin"]
-            if wide:  # each angle stands twice in a row
-                once = (
-                    slice(int(cos.shape[-1]) // 2)
-                    if spec.layout == "half"
-                    else slice(None, None, 2)
-                )
-                cos, sin = cos[..., once], sin[..., once]
-        else:
-            cos, sin = tables(
-                spec, _choose_rotary_positions(spec, layout, x, keywords.get("positions")), x
-            )
-        x = ordered(layout, x)
-        # Tables by item get an axis for heads.
-        if cos.ndim > 2 and x.ndim > cos.ndim:
-            cos = cos[..., None, :, :]
-            sin = sin[..., None, :, :]
-        y = turn(x, cos, sin, spec.layout)
-        result.append(ordered(layout, y, back=True))
-    return tuple(result)
-
-
-def _yield_rotary_mistakes(
-    spec: Rotary, run: Compute, names: tuple[str, ...], wide: bool
-) -> Iterator[Mistake]:
-    for cause, turn in rotating.of_pairs(spec):
-        yield Mistake("position", cause, partial(run, wide, rotating.tables_of, turn=turn))
-        # Code may rotate one of them by another convention than the other.
-        if len(names) > 1:
-            for name, words in (("q", "queries"), ("k", "keys")):
-                result = f"in the {words} alone: {cause}"
-                yield Mistake("position", result, partial(_in_one, run, wide, name, turn))
-    for cause, change in rotating.of_tables(spec):
-        yield Mistake("position", cause, partial(_other_tables, run, wide, change))
-    for cause, turn, change in rotating.of_doubled_sections(spec):
-        yield Mistake("position", cause, partial(_other_tables, run, wide, change, turn=turn))
-
-
-def _in_one(run: Compute, wide: bool, name: str, turn: Callable[..., Any], **keywords: Any) -> Any:
-    """Rotate queries or keys wrongly, and the others correctly."""
-    result = dict(
-        zip(
-            (n for n in keywords if n in "qk"),
-            run(wide, rotating.tables_of, **keywords),
-            strict=True,
-        )
-    )
-    wrong = dict(zip(result, run(wide, rotating.tables_of, turn=turn, **keywords), strict=True))
-    return tuple(wrong[n] if n == name else y for n, y in result.items())
-
-
-def _other_tables(
-    run: Compute, wide: bool, change: Any, turn: Callable[..., Any] = rotate, **keywords: Any
-) -> Any:
-    """Rotate by other tables. Raises ``KeyError`` if tables are given, which rules out this mistake."""
-    if "cos" in keywords:
-        raise KeyError("cos")
-
-    def make_tables(spec: Rotary, positions: Any, x: Any) -> rotating.Tables:
-        result: rotating.Tables = change(spec, positions, x, rotating.tables_of)
-        return result
-
-    return run(wide, make_tables, turn=turn, **keywords)
+def _raise_by_exponential(sign: int, flow: RotatedVectors, values: Mapping[str, Any]) -> Any:
+    spec, x = flow.rotary, values[flow.of[0]]
+    like = floats_like(x)
+    xp, r = namespace_of(like), spec.width or int(x.shape[-1])
+    exponents = [xp.asarray(sign * 2 * pair, dtype=like.dtype) / r for pair in range(pairs(r))]
+    powers = xp.exp(xp.stack(exponents) * xp.log(number(spec.base, like)))
+    return find_frequencies(spec, values["places"], x, powers if sign < 0 else 1 / powers)

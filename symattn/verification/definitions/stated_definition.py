@@ -46,6 +46,7 @@ def define_in_steps(
         shapes=tuple(shapes),
         ways=tuple(_lay_way(laid, way) for way in every),
         mistakes=Later(lambda: _lay_mistakes(laid, by_role.mistakes(spec))),
+        others=Later(lambda: _lay_mistakes(laid, by_role.further_mistakes(spec))),
         numbered=tuple(_lay_family(laid, family) for family in by_role.families(spec)),
         make_flow=partial(FlowOfStatedSteps, spec=spec, laid=laid),
         described=spec,

@@ -8,7 +8,7 @@ from functools import partial
 from symattn.attention.flow import Step
 from symattn.attention.stated_flow import StatedFlow
 from symattn.bounds.mistake import Mistake, MistakeFamily
-from symattn.verification.rules import log_sums, merges, norms, sums
+from symattn.verification.rules import log_sums, merges, norms, rotating, sums
 
 #: From a definition and one of its steps to the mistakes in it.
 Rule = Callable[[StatedFlow, Step], Iterator[Mistake]]
@@ -22,10 +22,18 @@ RULES: Mapping[str, Rule] = {
     "rms norm": partial(norms.mistakes_of_step, kind="rms"),
     "lse": log_sums.mistakes_of_step,
     "merge": merges.mistakes_of_step,
+    "positions": partial(rotating.mistakes_of_table_step, of=rotating.of_positions),
+    "frequencies": partial(rotating.mistakes_of_table_step, of=rotating.of_frequencies),
+    "angles": partial(rotating.mistakes_of_table_step, of=rotating.of_angles_and_sections),
+    "cosines": partial(rotating.mistakes_of_table_step, of=rotating.of_magnitudes),
+    "rotation": rotating.mistakes_of_rotation,
 }
+#: The rule of each role that has less likely mistakes, too.
+FURTHER: Mapping[str, Rule] = {"rotation": rotating.further_mistakes_of_rotation}
 #: The rule of each role that has mistakes with a number.
 NUMBERED: Mapping[str, Callable[[StatedFlow, Step], Iterator[MistakeFamily]]] = {
     "merge": merges.families_of_step,
+    "angles": rotating.families_of_angles,
 }
 
 
@@ -34,6 +42,13 @@ def mistakes(spec: StatedFlow) -> Iterator[Mistake]:
     for step in spec.pipeline_of_all:
         if step.role in RULES:
             yield from RULES[step.role](spec, step)
+
+
+def further_mistakes(spec: StatedFlow) -> Iterator[Mistake]:
+    """Yield less likely mistakes in the steps of a definition, in their order."""
+    for step in spec.pipeline_of_all:
+        if step.role in FURTHER:
+            yield from FURTHER[step.role](spec, step)
 
 
 def families(spec: StatedFlow) -> Iterator[MistakeFamily]:

@@ -62,14 +62,6 @@ def _make_signed_grid(low: float, high: float, count: int = 16) -> tuple[float, 
     return (*(-x for x in reversed(above)), 0.0, *above)
 
 
-#: Numbers of a scaling of frequencies.
-_OF_SCALINGS = {
-    "factor": "the factor s of the scaled frequencies is {}",
-    "length": "the trained length of the scaling is {}",
-    "slow": "frequencies are slow that turn {} times",
-    "fast": "frequencies are fast that turn {} times",
-    "weight": "the weight in the factor of cosines and sines is {}",
-}
 # Shares of the weight from which a fit starts.
 _SHARES = (0, 1e-4, 1e-3, 1e-2, 0.05, 0.1, 0.2, 0.5, 1)
 _EACH = 8  # heads that are tried one by one
@@ -160,7 +152,7 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
         yield _make_family(
             "position", words, rotated, rotating.by_factor, _make_logarithmic_grid(1e-3, 1e3, 40)
         )
-        for name, words in _OF_SCALINGS.items():
+        for name, words in rotating.WORDS_OF_SCALINGS.items():
             if finite(getattr(position.scaling, name, None)):
                 grid = _make_logarithmic_grid(1e-1, 1e5, 40)
                 yield _make_family(

@@ -6,25 +6,26 @@ mistakes in the angles.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from itertools import combinations
 from math import pi
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal
 
 import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.arrays.formats import Format
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.constants import number
+from symattn.attention.constants import Number, number
+from symattn.attention.fields import finite
+from symattn.attention.flow import Step
 from symattn.attention.masks import for_heads
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary import (
-    angles,
-    angles_by_sections,
     for_queries,
     inverse_frequencies,
     pairs,
@@ -33,62 +34,98 @@ from symattn.attention.positions.rotary import (
     rows_of_pairs,
 )
 from symattn.attention.positions.rotary_fields import LinearScaling, NTKScaling, YarnScaling
+from symattn.attention.positions.rotary_steps import (
+    find_angles,
+    find_frequencies,
+    floats_like,
+    make_rotary_table,
+    stand_in_tables,
+)
 from symattn.attention.spec import Attention
-from symattn.bounds.mistake import At, Mistake, Wrong, in_place_of, in_steps
+from symattn.bounds.changed_steps import ChangedSteps, in_stated_steps
+from symattn.bounds.mistake import (
+    At,
+    Mistake,
+    MistakeFamily,
+    Wrong,
+    change,
+    in_place_of,
+    in_steps,
+)
 from symattn.verification.rules.tiling import other_tiles
 
 Tables = tuple[Any, Any]  # cosines and sines
 Turn = Callable[[Any, Any, Any, str], Any]  # from x, cosines, sines, layout
-Right = Callable[[Rotary, Any, Any], Tables]  # from positions, and an array like the result
 Stretch = Callable[[Any, Any, Any], Any]  # from frequencies, scaled frequencies, and the factor
-Change = Callable[[Rotary, Any, Any, Right], Tables]
+
+
+@dataclass(frozen=True)
+class TableStep:
+    """A step on the way to the tables of a ``Rotary`` for vectors like x, and the arrays before it.
+
+    ``positions`` are, at their own step, the right ones.
+    """
+
+    spec: Rotary
+    x: Any
+    positions: Any
+    frequencies: Any = None
+    angles: Any = None
+
+    @property
+    def width(self) -> int:
+        """How many columns are rotated."""
+        return self.spec.width or int(self.x.shape[-1])
+
+    @property
+    def like(self) -> Any:
+        """An array of the kind that frequencies have."""
+        return floats_like(self.x)
+
+    def scale_frequencies(self, unscaled: Any = None) -> Any:
+        """Return the right frequencies, or those that follow from other unscaled ones."""
+        return find_frequencies(self.spec, self.positions, self.x, unscaled)
+
+    def raise_base(self, base: Number, exponents: Iterable[Fraction]) -> Any:
+        """Return powers of a base, of the kind that frequencies have."""
+        return powers_of(base, [*exponents], self.like)
+
+    def run(self, name: str) -> Any:
+        """Return the array of the step ``name``, computed correctly."""
+        if name == "positions":
+            return self.positions
+        if name == "frequencies":
+            return self.scale_frequencies()
+        if name == "angles":
+            return find_angles(self.spec, self.positions, self.frequencies)
+        return make_rotary_table(self.spec, _FUNCTIONS[name], self.angles, self.x)
+
+
+#: Wrong arrays on the way to the tables, by the name of the step.
+TableChanges = Mapping[str, Callable[[TableStep], Any]]
+_FUNCTIONS: Mapping[str, Literal["cos", "sin"]] = {"cosines": "cos", "sines": "sin"}
+
+
+def tables_of(
+    spec: Rotary, positions: Any, x: Any, changes: TableChanges = MappingProxyType({})
+) -> Tables:
+    """Return cosines and sines for vectors like x, by the definition's steps, of which some may be changed."""
+    at = TableStep(spec, x, np.asarray(positions) if stand_in_tables(x) else positions)
+
+    def compute(name: str) -> Any:
+        other = changes.get(name)
+        return at.run(name) if other is None else other(at)
+
+    for name in ("positions", "frequencies", "angles"):
+        at = replace(at, **{name: compute(name)})
+    return compute("cosines"), compute("sines")
+
+
 #: Words for the wrong pairs, by the layout that is used.
 OTHER_PAIRS = {
     "interleaved": "adjacent columns 2l and 2l + 1 are rotated together, not column l with l + r/2",
     "half": "column l is rotated with l + r/2, not with the adjacent column",
 }
-
-
-def tables_of(
-    spec: Rotary,
-    positions: Any,
-    x: Any,
-    frequencies: Any = None,
-    times: float = 1,
-    *,
-    other: Stretch | None = None,
-    magnified: bool = True,
-    rows: Sequence[int] | None = None,
-) -> Tables:
-    """Return cosines and sines for vectors like x, by the definition's frequencies or others, times a factor.
-
-    ``other`` computes frequencies that replace the scaled ones; without ``magnified``, the tables' factor is left out.
-    ``rows`` replace the definition's row of the positions for each pair, if it has sections.
-    """
-    size: Any = 1
-    # On residues, whole numbers stand in place of cosines and sines of an angle.
-    stand_ins = getattr(type(x), "tables", None)
-    x = x if not hasattr(type(x), "tables") else np.zeros(np.shape(x))
-    if frequencies is None:
-        frequencies = inverse_frequencies(spec.width or int(x.shape[-1]), spec.base, x)
-    if spec.scaling is not None:
-        scaled = spec.scaling.frequencies(
-            frequencies, spec.base, int(np.max(np.asarray(positions))) + 1
-        )
-        factor: Any = spec.scaling.numbers["factor"] if other else 1
-        frequencies = other(frequencies, scaled, number(factor, x)) if other else scaled
-        size = spec.scaling.magnitude(x) if magnified else 1
-    frequencies = frequencies if times == 1 else frequencies * times
-    positions = np.asarray(positions) if stand_ins else positions
-    if spec.sections is None:
-        turned = angles(positions, frequencies)
-    else:
-        rows = rows or rows_of_pairs(spec.sections, spec.section_order)
-        turned = angles_by_sections(positions, frequencies, rows)
-    if stand_ins:
-        return stand_ins("cos", turned) * size, stand_ins("sin", turned) * size
-    xp = namespace_of(turned)
-    return xp.cos(turned) * size, xp.sin(turned) * size
 
 
 # -- how angles are applied --------------------------------------------------------------------------------------------
@@ -163,44 +200,120 @@ _TURNS: dict[str, Turn] = {
 
 
 # -- the angles --------------------------------------------------------------------------------------------------------
-def of_tables(spec: Rotary) -> Iterator[tuple[str, Change]]:
-    """Yield wrong angles: functions of the specification, positions, x, and the function for the right angles."""
+def of_tables(spec: Rotary) -> Iterator[tuple[str, TableChanges]]:
+    """Yield wrong angles: frequencies, their units, positions, and rows of positions in sections."""
+    for yield_changes in (of_frequencies, of_angles_and_sections, of_positions):
+        yield from yield_changes(spec)
+
+
+def of_frequencies(spec: Rotary) -> Iterator[tuple[str, TableChanges]]:
+    """Yield wrong frequencies: of other exponents, another base, or another scaling."""
     for words, exponent in _EXPONENTS.items():
         if spec.width is not None or "all columns" not in words:
-            yield words, partial(_make_tables_of_exponents, exponent)
+            yield words, {"frequencies": partial(_raise_to_exponents, exponent)}
     for base in (100, 1000, 10000, 100000, 500000, 1000000):
-        if float(spec.base) not in (
-            base,
-            base**2,
-        ):  # base² with exponents 2l/r is base with l/r, see above
+        # base² with exponents 2l/r is base with l/r, see above
+        if float(spec.base) not in (base, base**2):
             words = f"the base of the frequencies is {base}, not {float(spec.base):g}"
-            yield words, lambda a, p, x, right, base=base: right(replace(a, base=base), p, x)  # type: ignore[misc]
-    for words, other in (
-        _STRETCHED.items() if not isinstance(spec.scaling, LinearScaling | None) else ()
-    ):
-        yield words, lambda a, p, x, right, other=other: tables_of(a, p, x, other=other)  # type: ignore[misc]
+            yield words, of_other_base(base)
+    if not isinstance(spec.scaling, LinearScaling | None):
+        for words, other in _STRETCHED.items():
+            yield words, {"frequencies": partial(_stretch_frequencies, other)}
     if spec.scaling is not None:
-        words = "the frequencies are not scaled"
-        yield words, lambda a, p, x, right: right(replace(a, scaling=None), p, x)
-    for words, times in _UNITS.items():
-        yield words, lambda a, p, x, right, times=times: tables_of(a, p, x, times=times)  # type: ignore[misc]
+        yield "the frequencies are not scaled", of_other_fields(scaling=None)
     if isinstance(spec.scaling, YarnScaling | NTKScaling) and spec.scaling.length:
         words = "uses the length that the frequencies are scaled to instead of the trained one"
-        yield words, partial(_of_length, round(spec.scaling.length * Fraction(spec.scaling.factor)))
+        length = round(spec.scaling.length * Fraction(spec.scaling.factor))
+        yield words, of_other_scaling(length=length)
     if isinstance(spec.scaling, NTKScaling):
         for words, power in _POWERS_OF_FACTOR.items():
-            yield words, partial(_make_regrown_tables, power, None)
+            yield words, {"frequencies": partial(_regrow_frequencies, power, None)}
+        right_power: Callable[[int], Fraction] = lambda r: Fraction(r, r - 2)  # noqa: E731
         for words, growth in _GROWTHS.items() if spec.scaling.length else ():
-            yield words, partial(_make_regrown_tables, lambda r: Fraction(r, r - 2), growth)
+            yield words, {"frequencies": partial(_regrow_frequencies, right_power, growth)}
+
+
+def of_angles(spec: Rotary) -> Iterator[tuple[str, TableChanges]]:
+    """Yield angles in other units."""
+    for words, times in _UNITS.items():
+        yield words, of_other_units(times)
+
+
+def of_positions(spec: Rotary) -> Iterator[tuple[str, TableChanges]]:
+    """Yield wrong positions."""
     for words, places in _make_wrong_positions().items():
-        yield words, lambda a, p, x, right, places=places: right(a, places(p), x)  # type: ignore[misc]
-    if spec.sections is not None:
-        yield from _of_sections(spec, spec.sections)
+        yield words, move_positions(places)
+
+
+def of_angles_and_sections(spec: Rotary) -> Iterator[tuple[str, TableChanges]]:
+    """Yield angles in other units, and of wrong rows of the positions."""
+    yield from of_angles(spec)
+    yield from of_sections(spec)
+
+
+def of_magnitudes(spec: Rotary) -> Iterator[tuple[str, TableChanges]]:
+    """Yield tables without the factor of a scaling."""
+    if spec.scaling is not None and spec.scaling.multiplier:
+        yield "the factor of cosines and sines is left out", _WITHOUT_MAGNITUDE
+
+
+def of_other_base(base: Number) -> TableChanges:
+    """Return the change to frequencies of another base."""
+    return {
+        "frequencies": lambda at: replace(at, spec=replace(at.spec, base=base)).run("frequencies")
+    }
+
+
+def of_other_units(times: float) -> TableChanges:
+    """Return the change to angles times a factor."""
+    return {"angles": lambda at: at.run("angles") * times}
+
+
+def move_positions(places: Callable[[Any], Any]) -> TableChanges:
+    """Return the change of positions (…, n) by a function."""
+    return {"positions": lambda at: places(at.positions)}
+
+
+def of_other_scaling(**fields: Any) -> TableChanges:
+    """Return the change to a scaling with other fields. It raises ``KeyError`` where there is none."""
+
+    def rescaled(spec: Rotary) -> Rotary:
+        scaling: Any = spec.scaling
+        if scaling is None:
+            raise KeyError("there is no scaling")
+        return replace(spec, scaling=replace(scaling, **fields))
+
+    return _run_steps_of(rescaled)
+
+
+def of_other_fields(**fields: Any) -> TableChanges:
+    """Return the change to the frequencies and tables of a ``Rotary`` with other fields."""
+    return _run_steps_of(lambda spec: replace(spec, **fields))
+
+
+def _run_steps_of(other: Callable[[Rotary], Rotary]) -> TableChanges:
+    def change(name: str) -> Callable[[TableStep], Any]:
+        return lambda at: replace(at, spec=other(at.spec)).run(name)
+
+    # Tables have the factor of a scaling.
+    return {name: change(name) for name in ("frequencies", "cosines", "sines")}
+
+
+def _make_table_without_magnitude(function: Literal["cos", "sin"], at: TableStep) -> Any:
+    return make_rotary_table(at.spec, function, at.angles, at.x, is_magnified=False)
+
+
+_WITHOUT_MAGNITUDE: TableChanges = {
+    name: partial(_make_table_without_magnitude, function) for name, function in _FUNCTIONS.items()
+}
 
 
 # -- sections of pairs, each with its row of the positions -------------------------------------------------------------
-def _of_sections(spec: Rotary, sections: tuple[int, ...]) -> Iterator[tuple[str, Change]]:
+def of_sections(spec: Rotary) -> Iterator[tuple[str, TableChanges]]:
     """Yield wrong rows of the positions for the pairs of columns, and wrong frequencies in their sections."""
+    sections = spec.sections
+    if sections is None:
+        return
     m, pairs_in_all = len(sections), sum(sections)
     right_rows = rows_of_pairs(sections, spec.section_order)
     wrong_rows: dict[str, tuple[int, ...]] = {
@@ -223,8 +336,9 @@ def _of_sections(spec: Rotary, sections: tuple[int, ...]) -> Iterator[tuple[str,
         wrong_rows[words] = tuple(pair % m for pair in range(pairs_in_all))
     for words, rows in wrong_rows.items():
         if rows != right_rows:
-            yield words, partial(_make_tables_of_rows, rows)
-    yield "the frequencies start again in each section", partial(_restart_frequencies, right_rows)
+            yield words, {"angles": partial(_turn_by_rows, rows)}
+    words = "the frequencies start again in each section"
+    yield words, {"frequencies": partial(_restart_frequencies, right_rows)}
 
 
 #: Words for the wrong order of sections, by the order that is used.
@@ -234,23 +348,18 @@ _OTHER_ORDER = {
 }
 
 
-def _make_tables_of_rows(
-    rows: tuple[int, ...], spec: Rotary, p: Any, x: Any, right: Right
-) -> Tables:
-    return tables_of(spec, p, x, rows=rows)
+def _turn_by_rows(rows: tuple[int, ...], at: TableStep) -> Any:
+    return find_angles(at.spec, at.positions, at.frequencies, rows)
 
 
-def _restart_frequencies(
-    rows: tuple[int, ...], spec: Rotary, p: Any, x: Any, right: Right
-) -> Tables:
-    """Return tables in which the pairs of each row have the exponents 2l/r of a vector of their own columns."""
+def _restart_frequencies(rows: tuple[int, ...], at: TableStep) -> Any:
+    """Return frequencies in which the pairs of each row have the exponents 2l/r of a vector of their own columns."""
     counts = [rows[:pair].count(row) for pair, row in enumerate(rows)]
-    exponents = [Fraction(-count, rows.count(row)) for count, row in zip(counts, rows, strict=True)]
-    like = np.zeros(()) if hasattr(type(x), "tables") else x
-    return tables_of(spec, p, x, powers_of(spec.base, exponents, like))
+    exponents = (Fraction(-count, rows.count(row)) for count, row in zip(counts, rows, strict=True))
+    return at.scale_frequencies(at.raise_base(at.spec.base, exponents))
 
 
-def of_doubled_sections(spec: Rotary) -> Iterator[tuple[str, Turn, Change]]:
+def of_doubled_sections(spec: Rotary) -> Iterator[tuple[str, Turn, TableChanges]]:
     """Yield the mistake of cutting tables of all columns by sections of twice the size.
 
     Tables with every angle twice, (θ, θ), are cut by the sections once for each half: (2, 3, 3, 2, 3, 3). Sections that
@@ -258,18 +367,18 @@ def of_doubled_sections(spec: Rotary) -> Iterator[tuple[str, Turn, Change]]:
     """
     if spec.sections is not None and spec.layout == "half" and spec.section_order == "blocks":
         words = "sections are doubled in size, not repeated for the second half of the columns"
-        yield words, _rotate_by_wide_tables, _make_tables_of_doubled_sections
+        yield words, _rotate_by_wide_tables, {"angles": _turn_by_doubled_sections}
 
 
-def _make_tables_of_doubled_sections(spec: Rotary, p: Any, x: Any, right: Right) -> Tables:
-    """Return tables of all columns, with two angles for each pair. Raises ``KeyError`` without sections."""
-    if spec.sections is None:
+def _turn_by_doubled_sections(at: TableStep) -> Any:
+    """Return angles of all columns, two for each pair. Raises ``KeyError`` without sections."""
+    sections = at.spec.sections
+    if sections is None:
         raise KeyError("there are no sections")
-    rows = rows_of_pairs([2 * pairs_in_section for pairs_in_section in spec.sections])
-    f = sum(spec.sections)
-    halves = [tables_of(spec, p, x, rows=part) for part in (rows[:f], rows[f:])]
-    cos, sin = (namespace_of(t[0]).concat([*t], axis=-1) for t in zip(*halves, strict=True))
-    return cos, sin
+    rows = rows_of_pairs([2 * pairs_in_section for pairs_in_section in sections])
+    f = sum(sections)
+    halves = [_turn_by_rows(part, at) for part in (rows[:f], rows[f:])]
+    return namespace_of(halves[0]).concat(halves, axis=-1)
 
 
 def _rotate_by_wide_tables(x: Any, cos: Any, sin: Any, layout: str) -> Any:
@@ -315,11 +424,13 @@ _STRETCHED: dict[str, Stretch] = {
 }
 
 
-def _of_length(length: int, spec: Rotary, p: Any, x: Array, right: Right) -> Tables:
-    scaling: Any = spec.scaling
+def _stretch_frequencies(other: Stretch, at: TableStep) -> Any:
+    scaling: Any = at.spec.scaling
     if scaling is None:
-        raise KeyError("there is no length")
-    return right(replace(spec, scaling=replace(scaling, length=length)), p, x)
+        raise KeyError("there is no factor")
+    factor = number(scaling.numbers["factor"], at.like)
+    unscaled = inverse_frequencies(at.width, at.spec.base, at.like)
+    return other(unscaled, at.run("frequencies"), factor)
 
 
 #: Factors of the angles.
@@ -349,13 +460,10 @@ _GROWTHS: dict[str, Callable[[Fraction, Fraction], Fraction]] = {
 }
 
 
-def _make_regrown_tables(
-    power: Callable[[int], Fraction], growth: Any, spec: Rotary, p: Any, x: Array, right: Right
-) -> Tables:
-    """Return tables by a base that is multiplied by another power, or by that of another growth of the factor."""
-    scaling: Any = spec.scaling  # None beside the mistake that there is none
-    r = spec.width or int(x.shape[-1])
-    n = int(np.max(np.asarray(p))) + 1
+def _regrow_frequencies(power: Callable[[int], Fraction], growth: Any, at: TableStep) -> Any:
+    """Return frequencies of a base that is multiplied by another power, or by that of another growth of the factor."""
+    scaling: Any = at.spec.scaling  # None beside the mistake that there is none
+    r, n = at.width, int(np.max(np.asarray(at.positions))) + 1
     # With two columns there is no exponent r/(r − 2).
     if scaling is None or r < 4:
         raise KeyError("there is no such base")
@@ -366,21 +474,14 @@ def _make_regrown_tables(
     # A base of 0 or less has no real powers.
     if s <= 0:
         raise KeyError("there is no such base")
-    exponents = [Fraction(-2 * pair) * power(r) / r for pair in range(pairs(r))]
-    grown = powers_of(s, exponents, x)
-    return tables_of(
-        replace(spec, scaling=None), p, x, inverse_frequencies(r, spec.base, x) * grown
-    )
+    grown = at.raise_base(s, (Fraction(-2 * pair) * power(r) / r for pair in range(pairs(r))))
+    return inverse_frequencies(r, at.spec.base, at.like) * grown
 
 
-def _make_tables_of_exponents(
-    exponent: Callable[[int, int, int], Fraction], spec: Rotary, p: Array, x: Array, right: Right
-) -> Tables:
-    d = int(x.shape[-1])
-    r = spec.width or d
-    return tables_of(
-        spec, p, x, powers_of(spec.base, [exponent(pair, r, d) for pair in range(pairs(r))], x)
-    )
+def _raise_to_exponents(exponent: Callable[[int, int, int], Fraction], at: TableStep) -> Any:
+    r, d = at.width, int(at.x.shape[-1])
+    exponents = (exponent(pair, r, d) for pair in range(pairs(r)))
+    return at.scale_frequencies(at.raise_base(at.spec.base, exponents))
 
 
 def _make_wrong_positions() -> dict[str, Callable[[Any], Any]]:
@@ -413,6 +514,125 @@ def _round_positions_to_format(f: Format, p: Any) -> Any:
     return np.where(np.isfinite(rounded), rounded, p).astype(np.int64)
 
 
+#: Numbers of a scaling of frequencies.
+WORDS_OF_SCALINGS = {
+    "factor": "the factor s of the scaled frequencies is {}",
+    "length": "the trained length of the scaling is {}",
+    "slow": "frequencies are slow that turn {} times",
+    "fast": "frequencies are fast that turn {} times",
+    "weight": "the weight in the factor of cosines and sines is {}",
+}
+
+
+# -- a rotation that a definition states -------------------------------------------------------------------------------
+#: The names of steps to the tables, by the names that a definition which states them gives to these.
+_STATED: Mapping[str, str] = {
+    "places": "positions",
+    "frequencies": "frequencies",
+    "angles": "angles",
+    "cosines": "cosines",
+    "sines": "sines",
+}
+
+
+def mistakes_of_table_step(
+    spec: Any, step: Step, of: Callable[[Rotary], Iterator[tuple[str, TableChanges]]]
+) -> Iterator[Mistake]:
+    """Yield the mistakes that begin at a step on the way to the tables, from the changes that ``of`` yields."""
+    for words, changes in of(spec.rotary):
+        yield in_stated_steps(spec, step.blames, words, _state_table_changes(changes))
+
+
+def mistakes_of_rotation(spec: Any, step: Step) -> Iterator[Mistake]:
+    """Yield rotations of all arrays that are wrong, and of one alone, at the step of the first one."""
+    rotated = [s for s in spec.pipeline_of_all if s.role == step.role]
+    if step != rotated[0]:
+        return
+    for words, turn in of_pairs(spec.rotary):
+        wrong: Wrong = partial(_turn_stated, turn)
+        yield in_stated_steps(spec, step.blames, words, {s.name: wrong for s in rotated})
+        # Code may rotate one of them by another convention than the other.
+        for one in rotated if len(rotated) > 1 else ():
+            cause = f"in {spec.noun_of(one.of[0])} alone: {words}"
+            yield in_stated_steps(spec, step.blames, cause, {one.name: wrong})
+    for words, turn, changes in of_doubled_sections(spec.rotary):
+        turned: Wrong = partial(_turn_stated_by_computed_tables, turn)
+        steps = {s.name: turned for s in rotated} | _state_table_changes(changes)
+        yield in_stated_steps(spec, step.blames, words, steps)
+
+
+def further_mistakes_of_rotation(spec: Any, step: Step) -> Iterator[Mistake]:
+    """Yield the rotation of one of several arrays by wrong tables."""
+    is_alone = len(spec.of) == 1
+    for words, changes in () if is_alone else of_tables(spec.rotary):
+        cause = f"in {spec.noun_of(step.of[0])} alone: {words}"
+        wrong = partial(_turn_stated_by_tables, changes)
+        yield in_stated_steps(spec, step.blames, cause, {step.name: wrong})
+
+
+def families_of_angles(spec: Any, step: Step) -> Iterator[MistakeFamily]:
+    """Yield angles that are off by a factor, and frequencies whose scaling has another number in a field."""
+    words = "the angles of the rotation are {} times what they should be"
+    yield _make_stated_family(spec, step, words, of_other_units, np.geomspace(1e-3, 1e3, 40))
+    for name, cause in WORDS_OF_SCALINGS.items():
+        if finite(getattr(spec.rotary.scaling, name, None)):
+            other = partial(_rescale, name)
+            yield _make_stated_family(spec, step, cause, other, np.geomspace(1e-1, 1e5, 40))
+
+
+def _rescale(name: str, x: float) -> TableChanges:
+    return of_other_scaling(**{name: to_scaling_field(name, x)})
+
+
+def _make_stated_family(
+    spec: Any, step: Step, words: str, other: Callable[[float], TableChanges], grid: Any
+) -> MistakeFamily:
+    def way(x: float) -> ChangedSteps:
+        changed = _state_table_changes(other(x))
+        return ChangedSteps(spec, {name: change(name, wrong) for name, wrong in changed.items()})
+
+    return MistakeFamily(step.blames, words, way, [float(x) for x in grid])
+
+
+def _state_table_changes(changes: TableChanges) -> dict[str, Wrong]:
+    """Return changes of steps to the tables for a definition that states these."""
+    return {
+        stated: partial(_change_stated_table_step, changes[name])
+        for stated, name in _STATED.items()
+        if name in changes
+    }
+
+
+def _change_stated_table_step(other: Callable[[TableStep], Any], at: At) -> Any:
+    spec: Any = at.spec
+    arrays = [at.values.get(name) for name in ("places", "frequencies", "angles")]
+    # At the step of the positions, the right ones are not among the arrays yet.
+    places = at.right() if at.name == "places" else arrays[0]
+    return other(TableStep(spec.rotary, at.values[spec.of[0]], places, *arrays[1:]))
+
+
+def _turn_stated(turn: Turn, at: At) -> Any:
+    spec: Any = at.spec
+    return turn(*at.taken, spec.rotary.layout)
+
+
+def _turn_stated_by_computed_tables(turn: Turn, at: At) -> Any:
+    """Return vectors that are turned wrongly. Raises ``KeyError`` where tables are inputs."""
+    if "angles" not in at.values:
+        raise KeyError("tables are inputs")
+    return _turn_stated(turn, at)
+
+
+def _turn_stated_by_tables(changes: TableChanges, at: At) -> Any:
+    """Return vectors rotated by other tables. Raises ``KeyError`` where tables are inputs."""
+    spec: Any = at.spec
+    return rotate(
+        at.first,
+        *tables_of(spec.rotary, at.values["places"], at.first, changes),
+        spec.rotary.layout,
+    )
+
+
 # -- queries and keys --------------------------------------------------------------------------------------------------
 _LATE = "positions of queries are counted from the first key, not to the last: the keys before are not counted"
 #: Changes of positions that change no differences.
@@ -437,8 +657,8 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
                     _make_rotation_mistake(f"{noun} only: {words}", role, turn=turn)
                     for role, noun, _ in _ROLES
                 )
-    for words, turn, change in of_doubled_sections(position):
-        yield _make_rotation_mistake(words, "qk", turn=turn, change=change)
+    for words, turn, changes in of_doubled_sections(position):
+        yield _make_rotation_mistake(words, "qk", turn=turn, changes=changes)
     if position.given == "tables":
         exchanged = {"cos": "sin", "sin": "cos", "cos_q": "sin_q", "sin_q": "cos_q"}
         yield in_place_of("position", "cosines and sines are exchanged", **exchanged)
@@ -448,24 +668,20 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
             if position.scaling is not None and position.scaling.multiplier
             else ()
         ):
-            yield _make_rotation_mistake(
-                words, roles, change=lambda a, p, x, right: tables_of(a, p, x, magnified=False)
-            )
-        for words, change in of_tables(position):
+            yield _make_rotation_mistake(words, roles, changes=_WITHOUT_MAGNITUDE)
+        for words, changes in of_tables(position):
             if not words.startswith(_ALIKE[: len(_ALIKE) - (position.given == "positions")]):
-                yield _make_rotation_mistake(words, "qk", change=change)
+                yield _make_rotation_mistake(words, "qk", changes=changes)
             if not words.startswith(_ALIKE):
                 yield from (
-                    _make_rotation_mistake(f"{noun} only: {words}", role, change=change)
+                    _make_rotation_mistake(f"{noun} only: {words}", role, changes=changes)
                     for role, noun, _ in _ROLES
                 )
         for words, where, taken in other_tiles():
-            read: Change = lambda a, p, x, right, taken=taken: right(  # type: ignore[misc] # noqa: E731
-                a, p[..., taken(p.shape[-1])], x
-            )
+            read = move_positions(lambda p, taken=taken: p[..., taken(p.shape[-1])])  # type: ignore[misc]
             yield from (
                 _make_rotation_mistake(
-                    f"positions of {noun} are {words} ({where})", role, change=read
+                    f"positions of {noun} are {words} ({where})", role, changes=read
                 )
                 for role, noun, _ in _ROLES
             )
@@ -484,14 +700,14 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         for by, words in (
             ((1, "too far from"), (-1, "too near to")) if position.given is None else ()
         ):
-            moved: Change = lambda a, p, x, right, by=by: right(a, p + by, x)  # type: ignore[misc] # noqa: E731
+            moved = move_positions(lambda p, by=by: p + by)  # type: ignore[misc]
             yield _make_rotation_mistake(
-                f"queries are one position {words} the keys", "q", change=moved
+                f"queries are one position {words} the keys", "q", changes=moved
             )
     if position.given != "tables" and position.width is not None and position.sections is None:
-        whole: Change = lambda a, p, x, right: right(replace(a, width=None), p, x)  # noqa: E731
+        whole = of_other_fields(width=None)
         yield _make_rotation_mistake(
-            "all columns are rotated, not the first ones alone", "qk", change=whole
+            "all columns are rotated, not the first ones alone", "qk", changes=whole
         )
 
 
@@ -500,48 +716,44 @@ _MAGNITUDES = {
     "the factor of cosines and sines is left out": "qk",
     "the factor of cosines and sines is left out of those of one of queries and keys": "q",
 }
+_UNCHANGED: TableChanges = {}
 _ROLES = (("q", "queries", "keys"), ("k", "keys", "queries"))
-
-
-def _make_right_tables(spec: Rotary, p: np.ndarray, x: np.ndarray, right: Right) -> Tables:
-    return right(spec, p, x)
 
 
 def _make_rotation_mistake(
     words: str,
     roles: str,
     turn: Turn = rotate,
-    change: Change = _make_right_tables,
+    changes: TableChanges = _UNCHANGED,
     first: bool = False,
 ) -> Mistake:
     result: dict[str, Wrong] = {
-        f"{r}_rotated": partial(_rotated, turn, change, first) for r in roles
+        f"{r}_rotated": partial(_rotated, turn, changes, first) for r in roles
     }
     return in_steps("position", words, **result)
 
 
 def by_base(base: float, at: At) -> Any:
     """Return queries or keys rotated by frequencies of another base."""
-    return _rotated(rotate, lambda a, p, x, right: right(replace(a, base=base), p, x), False, at)
+    return _rotated(rotate, of_other_base(base), False, at)
 
 
 def by_field(name: str, x: float, at: At) -> Any:
     """Return queries or keys rotated by frequencies that are scaled with another number in a field."""
+    return _rotated(rotate, of_other_scaling(**{name: to_scaling_field(name, x)}), False, at)
 
-    def change(a: Rotary, p: Any, y: Any, right: Right) -> Tables:
-        value = max(round(x), 1) if name == "length" else Fraction(x).limit_denominator(10**6)
-        scaling: Any = a.scaling
-        return right(replace(a, scaling=replace(scaling, **{name: value})), p, y)
 
-    return _rotated(rotate, change, False, at)
+def to_scaling_field(name: str, x: float) -> int | Fraction:
+    """Return the number x as a field of a scaling has it."""
+    return max(round(x), 1) if name == "length" else Fraction(x).limit_denominator(10**6)
 
 
 def by_factor(factor: float, at: At) -> Any:
     """Return queries or keys rotated by the right angles times a factor."""
-    return _rotated(rotate, lambda a, p, x, right: tables_of(a, p, x, times=factor), False, at)
+    return _rotated(rotate, of_other_units(factor), False, at)
 
 
-def _rotated(turn: Turn, change: Change, first: bool, at: At, x: Any = None) -> Any:
+def _rotated(turn: Turn, changes: TableChanges, first: bool, at: At, x: Any = None) -> Any:
     """Return queries or keys, rotated; ``first``: the first query is at the position of the first key."""
     spec, values, role = at.spec, at.values, at.name[0]
     position: Any = spec.position
@@ -559,11 +771,11 @@ def _rotated(turn: Turn, change: Change, first: bool, at: At, x: Any = None) -> 
         if role != "k" and not own:
             last_tokens = slice(p.shape[-1] - n, None)
             p = p[..., :n] if first else p[..., last_tokens]
-        results = change(position, p, x, tables_of)
+        results = tables_of(position, p, x, changes)
     else:
         last = role == "q" and not first and spec.alignment == "bottom-right"
         p = np.arange(n) + position.start + (at.size("k", -2) - n if last else 0)
-        results = change(position, p, x, tables_of)
+        results = tables_of(position, p, x, changes)
     cos, sin = (for_heads(t, x) for t in results)
     return turn(x, cos, sin, position.layout)
 
@@ -581,6 +793,4 @@ def _rotate_values_like_keys(at: At) -> Any:
         raise KeyError("there are too few columns")
     # An odd number of columns has no pairs, so that the values stay.
     odd = position.given != "tables" and position.width is None and int(v.shape[-1]) % 2
-    return (
-        v if odd else _rotated(rotate, _make_right_tables, False, replace(at, name="k_rotated"), v)
-    )
+    return v if odd else _rotated(rotate, _UNCHANGED, False, replace(at, name="k_rotated"), v)
