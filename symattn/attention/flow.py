@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from symattn.attention.letters_of_attention import ARRAYS, SYMBOLS
 from symattn.document.errors import InputError, perhaps
@@ -29,6 +29,16 @@ from symattn.document.printable import Shown
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention
 Typed = str | Callable[[], str]
+#: The error term of a step: how far rounding may move its array, by the rule that ``symattn/bounds/scores.py`` proves.
+#:
+#: moves     it only moves, joins or repeats entries, so that sizes and errors pass
+#: products  sums of products of inputs: of queries, keys and values, or scores that are scaled afterwards
+#: rotates   a rotation of vectors by tables
+#: scales    scores times numbers, each an input or computed with at most one rounding
+#: adds      scores plus an input, or plus a number that passes at most six roundings
+#: rounded   any operations on vectors or scores, as written: what ``symattn.arrays.rounded`` finds
+#: own       a proof of this step alone, by its name
+ErrorRule = Literal["moves", "products", "rotates", "scales", "adds", "rounded", "own"]
 #: The steps that a report can name, in the order of the computation; ``weights`` only if no more is known.
 STEPS_TO_BLAME = (
     "call", "project", "norm", "split", "position", "cache", "score", "scale", "softcap", "bias", "mask", "sink", "max",
@@ -46,6 +56,7 @@ class Step:
     ``written``, ``says`` and ``typed`` are its formula, reason and entries as text; ``letters`` maps names of arrays to
     their letters. ``role`` says what its array is, such as scores or a norm, and so by which rules it can be wrong;
     ``blames`` is the step that a report names for it, one of ``STEPS_TO_BLAME``, if not by the name of the array.
+    ``errors`` is its error term: a step without one runs, but has no bound.
     """
 
     name: str
@@ -59,6 +70,7 @@ class Step:
     values: Mapping[str, Like] = field(default_factory=dict)
     role: str = ""
     blames: str = ""
+    errors: ErrorRule | None = None
 
     @cached_property
     def formula(self) -> Node:
@@ -152,14 +164,27 @@ class Flow:
         reason: Typed = "",
         entries: Typed = "",
         values: Mapping[str, Like] | None = None,
+        errors: ErrorRule | None = None,
     ) -> None:
         """Add a step called ``name``, which ``run`` computes from the arrays or roles ``of``; if ``role`` is set, later
-        steps use its array in that role."""
+        steps use its array in that role. Without the error term ``errors`` it has no bound."""
         # Roles become the current arrays that have them; other names stay.
         of = tuple(map(self.now.get, of, of))
         letter, typed_values = SYMBOLS[name], values or {}
         self.steps.append(
-            Step(name, of, run, letter, written, SYMBOLS, reason, entries, typed_values, role)
+            Step(
+                name,
+                of,
+                run,
+                letter,
+                written,
+                SYMBOLS,
+                reason,
+                entries,
+                typed_values,
+                role,
+                errors=errors,
+            )
         )
         # Without a role later steps do not use the array unless they name it.
         if role:

@@ -468,6 +468,11 @@ ARRAYS: dict[str, Named] = {
     "output": Named("O", "Output", "… n_q d_out", "output", blames="output"),
 }
 
+#: The names that scores have, from products to what the normaliser receives.
+SCORES: tuple[str, ...] = tuple(
+    name for name, named in ARRAYS.items() if named.role == "score" and named.shape == _SCORES
+)
+
 # The letter of each array as a formula.
 SYMBOLS: dict[str, Node] = {array: named.symbol for array, named in ARRAYS.items()}
 

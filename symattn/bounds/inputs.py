@@ -11,6 +11,7 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.attention.inputs import lengths, shape
+from symattn.attention.letters_of_attention import SCORES
 from symattn.attention.positions.checks import known_sizes, least_width
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.spec import Attention
@@ -19,7 +20,6 @@ from symattn.bounds.called_target import Convention
 from symattn.bounds.domain import Domain, Lengths
 from symattn.bounds.extras import NAMES as EXTRAS
 from symattn.bounds.extras import extras, open_rows, places
-from symattn.bounds.reference import SCORES
 
 Array = np.ndarray
 _TOKENS = ("q", "k", "v", "x", "y")

@@ -48,9 +48,6 @@ _ANGLES: dict[tuple[Any, ...], Enclosure] = {}
 _MOST_ANGLES, _ROWS = 128, 8  # largest number of cached tables, least number of positions in one
 _MOST_NUMBERS = 1 << 24  # in all cached tables: 256 MiB
 CLOSING = ("attended", "attended_latents", "output")  # where weights multiply values
-_LATER = ("capped", "biased", "masked")  # steps after scaling
-#: The names that scores have, one after another (positions are added before or after they are scaled).
-SCORES = ("scores", "positioned", "scaled", "tempered", *_LATER)
 
 
 @dataclass(frozen=True)
@@ -135,7 +132,7 @@ class Run:
     @cached_property
     def value_terms(self) -> int:
         """See above; 0 for normalised values, whose errors stand for those of the whole value."""
-        if self.spec.value_norm is not None:
+        if self.spec.latent is None and not values_of_products(self.spec):
             return 0
         name = "w_uv" if "w_uv" in self.values else "w_v"
         if name in self.values:
@@ -150,16 +147,19 @@ class Run:
     @property
     def chain(self) -> tuple[str, ...]:
         """The names of the scores, from products to what the normaliser receives."""
-        return tuple(s.name for s in self.steps if s.name in SCORES)
+        return tuple(s.name for s in self.steps if s.role == "scores")
 
     @property
     def raw(self) -> str:
         """The name of the scaled scores, before caps, biases and masks."""
-        # Terms of Alibi and buckets are added after the scale, other terms before.
-        later = (
-            (*_LATER, "positioned") if isinstance(self.spec.position, Alibi | Buckets) else _LATER
-        )
-        return [name for name in self.chain if name not in later][-1]
+        last = ""
+        for step in self.steps:
+            if step.role == "scores":
+                # What is added to scaled scores, or changes them, comes later.
+                if step.errors not in ("products", "scales"):
+                    break
+                last = step.name
+        return last
 
     @property
     def final_scores(self) -> Any:
@@ -266,15 +266,23 @@ def usual(spec: Attention) -> bool:
 
 def of_products(spec: Attention) -> bool:
     """Return whether scores are sums of products of inputs, so that absolute values bound their monomials."""
-    plain = not isinstance(spec.position, Rotary)
-    return (
-        plain and spec.latent is None and spec.qk_norm is None and spec.score in ("dot", "general")
-    )
+    if spec.latent is not None or spec.score not in ("dot", "general"):
+        return False
+    return not _has_changed_vectors(spec, "scores")
 
 
 def values_of_products(spec: Attention) -> bool:
     """Return whether values are inputs or sums of products of inputs, so that absolute values bound their monomials."""
-    return spec.latent is None and spec.value_norm is None
+    if spec.latent is not None:
+        return False
+    return not _has_changed_vectors(spec, values_name(spec.pipeline("qkv")))
+
+
+def _has_changed_vectors(spec: Attention, name: str) -> bool:
+    """Return whether an array is made of vectors that are rotated, or changed by any other operations."""
+    steps = spec.pipeline("qkv")
+    before = _steps_needed_for_arrays(steps, {name})
+    return any(step.name in before and step.errors in ("rotates", "rounded") for step in steps)
 
 
 def trace(

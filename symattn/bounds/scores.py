@@ -31,6 +31,11 @@ A score becomes what the softmax receives in up to four steps, each with an erro
    better; and m·(i − j), for places i and j, may be m·j or m·(j − n_k): up to a shift of the row by at most m max{n_q,
    n_k}, which has no effect on weights but on sizes: |B| and |t| grow by that. Distances may be shifted by ‖q‖²/2.
 
+   Scores that are multiplied after that (``scales``) have τ multiplied as well, and two roundings more.
+5. Vectors and scores that any other operations change (``rounded``): the error that ``symattn.arrays.rounded`` finds
+   from arrays that are off by the errors so far, for code that takes these operations, with the freedoms R1 to R7 of
+   that module. Where the step adds to the scores (``adds``), part 4 holds.
+
 Underflow: every operation may be off by η, multiplied by what comes later.
 
 In balls all this is as it stands. On a run in enclosures, sizes and errors are float64 numbers from the upper ends of
@@ -43,6 +48,7 @@ Source: N. J. Higham, Accuracy and Stability of Numerical Algorithms (2002), §3
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from math import ceil, log
 from typing import Any, NamedTuple
@@ -78,16 +84,12 @@ SCALE_ROUNDINGS = 6
 LOG2_E = 1.5  # rounded up
 # Roundings of a temperature, stored and multiplied, and those of its computation (part 1).
 TEMPERATURE_ROUNDINGS, _OF_ONE_TEMPERATURE = 2, 12
-#: Every step that the proofs here and in ``worst_case`` cover.
-_PROVED = """
-    w_q w_k w_v b_q b_k b_v cos sin cos_q sin_q slopes q k v c_q c_kv k_r q_n q_r k_n q_absorbed q_joined k_joined
-    v_absorbed q_normed k_normed v_normed q_rotated k_rotated q_r_rotated k_r_rotated q_cut k_cut k_shared v_shared
-    r_k p_k p_q scores positioned scaled tau tempered capped biased masked weights dropped lse attended
-    attended_latents gated projected output
+#: Steps whose error term is a proof of their own, here, in ``balls`` or in ``worst_case``.
+_OWN_PROOFS = """
+    cos sin cos_q sin_q slopes tau capped masked weights dropped lse attended attended_latents gated projected output
+    q_absorbed v_absorbed
 """
-_STEPS = frozenset(_PROVED.split())
-# Steps that only move, join or repeat entries: sizes and errors pass through unchanged.
-_LINEAR = ("q_joined", "k_joined", "q_cut", "k_cut", "k_shared", "v_shared")
+_PROVED_BY_NAME = frozenset(_OWN_PROOFS.split())
 
 
 class ScoreErrors(NamedTuple):
@@ -138,18 +140,16 @@ class _Scores:
         self.wide = Format("float64" if p.score.name == "float64" else "float32")
         self.eps = 2 * p.exp_ulps * float(p.score.u)
         self.steps = {step.name: step for step in run.steps}
-        if "tempered" in self.steps:
-            self.constant += TEMPERATURE_ROUNDINGS
-        # A step without a proof must not get a bound.
-        unknown = self.steps.keys() - _STEPS
-        if unknown:
-            raise InputError(
-                f"no bound is proved for the step {min(unknown)!r}; verify takes specifications without it"
-            )
+        _check_error_terms(run.steps)
+        scaled = run.chain[: run.chain.index(run.raw) + 1]
+        self.factors = [self.steps[n] for n in scaled if self.steps[n].errors == "scales"]
+        # Factors besides the scale, such as temperatures, are stored and multiplied.
+        others = sum(step.name != "scaled" for step in self.factors)
+        self.constant += others * TEMPERATURE_ROUNDINGS
         # Steps between the products and the normaliser, in order; a boolean mask moves no score.
-        later = run.chain[run.chain.index(run.raw) + 1 :]
+        later = run.chain[len(scaled) :]
         self.later = [n for n in later if n != "masked" or run.spec.mask == "additive"]
-        self.added = sum(n in ("positioned", "biased") for n in self.later)
+        self.added = sum(self.steps[n].errors == "adds" for n in self.later)
         self._rough: Values | None = None
         # Float64 sizes from enclosures are too small by less than this part (see above).
         self.up = 1 if run.kind is Ball else 1 + 2.0**-30
@@ -163,11 +163,22 @@ class _Scores:
         sums = shift
         t = size(number(self.run.values[self.run.raw]))
         before = self.run.raw
+        # What any operations on scores give may be larger than the scores themselves.
+        reached: Balls = sizes * 0
         for name in self.later:
             now = number(self.run.values[name])
+            step = self.steps[name]
             if name == "capped":
                 capped = size(now)
                 tau, t = self._bound_softcap_error(tau, t, capped), capped
+            elif step.errors == "rounded":
+                tau, t = self._bound_rounded_scores(step, tau), size(now)
+                reached = self.xp.maximum(reached, t + tau)
+            elif step.errors == "scales":
+                tau, t = self._scale_sizes_by(step, tau), size(now)
+                tau = tau + self._growth_in_score_kind(TEMPERATURE_ROUNDINGS, self.f) * (t + tau)
+                tau = tau + float(self.f.eta)
+                reached = self.xp.maximum(reached, t + tau)
             else:
                 part = size(now - number(self.run.values[before]))
                 sums = sums + part
@@ -183,7 +194,7 @@ class _Scores:
         elif self.later and self.later[-1] == "masked":
             tau = tau + self._growth_in_score_kind(roundings + self.constant, self.f) * sums
         values = None if values_of_products(self.run.spec) else self.values()
-        moved = (sizes + sums) * self.up
+        moved = self.xp.maximum(sizes + sums, reached) * self.up
         shifted = shift * self.up
         rounded_tau = tau * self.up
         return ScoreErrors(rounded_tau, shifted, moved, sizes * self.up, values)
@@ -219,11 +230,35 @@ class _Scores:
         return self._scale_score_sizes(tau), self._scale_score_sizes(wide), d + 4
 
     def _scale_score_sizes(self, sizes: Balls) -> Balls:
-        """Return sizes times the scale and the temperatures."""
-        for step in (self.steps[name] for name in ("scaled", "tempered") if name in self.steps):
-            operands = (self.run.values[n] for n in step.of[1:])
-            sizes = size(step.run(sizes, *operands))
+        """Return sizes times the scale and other factors, such as temperatures."""
+        for step in self.factors:
+            sizes = self._scale_sizes_by(step, sizes)
         return sizes
+
+    def _scale_sizes_by(self, step: Step, sizes: Balls) -> Balls:
+        operands = (self.run.values[n] for n in step.of[1:])
+        return size(step.run(sizes, *operands))
+
+    def _bound_rounded_scores(self, step: Step, tau: Balls) -> Balls:
+        """Return the errors of scores that any operations change, from those of the scores before."""
+        kind = rounded(self.precision)
+        scores = self.run.values[step.of[0]]
+        near = scores if self.kind is Ball else scores.balls()
+        read = kind.near_to(near, upper(tau * self.up))
+        others = [self._lift_operand_to_rounded(name, kind) for name in step.of[1:]]
+        result = self._finite_rounded_error(step.run(read, *others))
+        # A mistake in the step may enlarge errors as much as the step it is left out of.
+        wrong = step.name in self.run.variant.steps
+        return self.xp.maximum(tau, result) if wrong else result
+
+    def _lift_operand_to_rounded(self, name: str, kind: Any) -> Any:
+        """Return an input in rounded arithmetic, or a computed array of vectors with its errors."""
+        if name in self.run.inputs:
+            return lifted(self.run.inputs[name], kind)
+        _, errors = self._vector_sizes_and_errors(name)
+        values = self.run.values[name]
+        near = values if self.kind is Ball else values.balls()
+        return kind.near_to(near, upper(errors * self.up))
 
     def _bound_temperature_error(self, sizes: Balls) -> Balls:
         """Bound what the errors of computed temperatures do to scores of these sizes (part 1)."""
@@ -269,16 +304,16 @@ class _Scores:
         """Return a and e of queries or keys."""
         # The inner vectors come first: their errors are rotated with them.
         step = self.steps.get(name)
-        if step is not None and name.endswith("_rotated"):
+        if step is not None and step.errors == "rotates":
             return self._rotated(step, *self._vector_sizes_and_errors(step.of[0]))
-        if step is not None and name in _LINEAR:
+        if step is not None and step.errors == "moves":
             result = [self._vector_sizes_and_errors(n) for n in step.of]
             sizes = step.run(*[a for a, _ in result])
             errors = step.run(*[e for _, e in result])
             return sizes, errors
         found_size = size(number(self.run.values[name]))
         # A norm after the rotation reads vectors that have errors (part 2b).
-        if step is not None and step.of[0].endswith("_rotated"):
+        if step is not None and self._is_made_of_rotated_vectors(step):
             return found_size, self._bound_norm_of_rotated_vectors(step)
         # Keys of a latent have A_k = (|C| + e_C)|W_UK| (part 2a).
         if name == "k_n" and step is not None:
@@ -289,13 +324,22 @@ class _Scores:
             self._vectors_in_rounded_arithmetic()[name]
         ) if step is not None else found_size * 0
 
+    def _is_made_of_rotated_vectors(self, step: Step) -> bool:
+        """Return whether a step has a rotation somewhere before the vectors that it takes."""
+        before = self.steps.get(step.of[0])
+        if before is None or before.errors == "rotates":
+            return before is not None
+        return self._is_made_of_rotated_vectors(before)
+
     def _bound_norm_of_rotated_vectors(self, step: Step) -> Balls:
-        """Return e of normalised vectors by part 2b."""
+        """Return e of vectors that are normalised, or changed otherwise, after a rotation, by part 2b."""
         _, errors = self._vector_sizes_and_errors(step.of[0])
-        before, moved = self._vector_sizes_and_errors(self.steps[step.of[0]].of[0])
-        lost = (4 + 2 * self.xp.max(before + moved)) * float(self.f.eta)
+        rotation = self.steps[step.of[0]]
+        if rotation.errors == "rotates":
+            before, moved = self._vector_sizes_and_errors(rotation.of[0])
+            errors = errors + (4 + 2 * self.xp.max(before + moved)) * float(self.f.eta)
         # Enlarged here too, since a norm may enlarge what its errors lack.
-        errors = (errors + lost) * self.up
+        errors = errors * self.up
         kind = rounded(self.precision)
         rotated = self.run.values[step.of[0]]
         read = kind.near_to(rotated if self.kind is Ball else rotated.balls(), upper(errors))
@@ -354,28 +398,15 @@ class _Scores:
         # Traced once: rounded arithmetic is slow, and several vectors come from one run.
         if self._rough is None:
             kind = rounded(self.precision)
-            wanted = {
+            # Scores, and steps without a role, such as projected tables, are bounded otherwise.
+            vectors = {
                 n
-                for n in (
-                    "q",
-                    "k",
-                    "q_normed",
-                    "k_normed",
-                    "c_q",
-                    "c_kv",
-                    "q_n",
-                    "q_r",
-                    "k_n",
-                    "k_r",
-                    "v",
-                    "v_normed",
-                )
+                for n, step in self.steps.items()
+                if step.errors in ("products", "rounded") and step.role not in ("", "scores")
             }
-            wanted = (
-                {self.run.raw} if self.run.spec.score == "additive" else wanted & self.steps.keys()
-            )
+            wanted = {self.run.raw} if self.run.spec.score == "additive" else vectors
             # Rotations have proofs of their own, and so has what is made of rotated vectors.
-            wanted -= {n for n in wanted if self.steps[n].of[0].endswith("_rotated")}
+            wanted -= {n for n in wanted if self._is_made_of_rotated_vectors(self.steps[n])}
             named_inputs = self.run.inputs.items()
             inputs = {name: lifted(array, kind) for name, array in named_inputs}
             self._rough = inputs | trace(self.run.spec, inputs, self.run.variant, wanted)
@@ -456,10 +487,22 @@ class _Scores:
         most = 1.0
         if scale is not None and not isinstance(scale, str):
             most = max(1.0, abs(float(scale)))
-        if "tempered" in self.steps:
-            most = most * float(upper(size(run.values["tau"])).max(initial=1.0))
+        ones = self.xp.zeros(run.final_scores.plain_shape) + 1
+        for step in self.factors:
+            if step.name != "scaled":
+                factor = upper(self._scale_sizes_by(step, ones))
+                most = most * float(factor.max(initial=1.0))
         any_term = (run.terms > 0).astype(float)
         return each * any_term * (float(f.eta) * steps * LOG2_E * most)
+
+
+def _check_error_terms(steps: Iterable[Step]) -> None:
+    """Raise ``InputError`` for a step without an error term: it must not get a bound."""
+    for step in steps:
+        if step.errors is None or (step.errors == "own" and step.name not in _PROVED_BY_NAME):
+            raise InputError(
+                f"no bound is proved for the step {step.name!r}; verify takes specifications without it"
+            )
 
 
 @lru_cache(128)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from symattn.arrays.ball import precision as bits
+from symattn.attention.letters_of_attention import SCORES
 from symattn.bounds import judge, reference
 from symattn.bounds.case_result import CaseResult, middles
 from symattn.bounds.domain import Domain
@@ -245,18 +246,7 @@ def _rank_number_plainness(x: float) -> tuple[bool, bool, float, bool]:
 # -- a case for a reader: inputs, the exact expected value, the actual one, and the step that went wrong ---------------
 _FEW = 64  # most entries for which the exact value and the steps are computed
 # Steps that a reader is shown, in the order of the computation.
-_STEPS = (
-    "scores",
-    "scaled",
-    "tempered",
-    "capped",
-    "positioned",
-    "biased",
-    "masked",
-    "weights",
-    "dropped",
-    "output",
-)
+_SHOWN_STEPS = frozenset({*SCORES, "weights", "dropped", "output"})
 
 
 def counterexample(subject: Definition, judged: CaseResult) -> Counterexample:
@@ -321,8 +311,10 @@ def steps(judged: CaseResult, variant: reference.Variant) -> tuple[tuple[str, st
     # A mistake may cut columns into heads that the definition has not: rows of these have no counterpart.
     names = [
         name
-        for name in _STEPS
-        if name in right and name in wrong and wrong[name].plain_shape == right[name].plain_shape
+        for name in right
+        if name in _SHOWN_STEPS
+        and name in wrong
+        and wrong[name].plain_shape == right[name].plain_shape
     ]
     row = judged.where[1][0]
     return tuple(

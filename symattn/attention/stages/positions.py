@@ -56,7 +56,16 @@ def rotating(flow: Flow) -> None:
         typed = partial(
             _rotated_entries, rope.layout, "j" if role[0] == "k" else "i", last is not None
         )
-        flow.add(f"{role}_rotated", run, written, names, role=role, reason=reason, entries=typed)
+        flow.add(
+            f"{role}_rotated",
+            run,
+            written,
+            names,
+            role=role,
+            reason=reason,
+            entries=typed,
+            errors="rotates",
+        )
 
 
 def _rotated_entries(layout: str, i: str, last: bool) -> str:
@@ -110,7 +119,14 @@ def _add_rotary_table_steps(flow: Flow, rope: Rotary, role: str, letter: str) ->
         )
         run = partial(_rotary_table_for_rows, rope, index)
         flow.add(
-            f"{function}{letter}", run, written, names, reason=reason, entries=typed, values=values
+            f"{function}{letter}",
+            run,
+            written,
+            names,
+            reason=reason,
+            entries=typed,
+            values=values,
+            errors="own",
         )
 
 
@@ -211,7 +227,16 @@ def relating(flow: Flow) -> None:
         reason = f"rel: each row with the row of the table for the distance $j − i$, cut to −{most} … {most}"
         typed = "out[i,j] = 0[i,j] + Σ_{l=1}^width_1 1[i,l] a_k[@distance] -- the row for the distance of query and key"
         names, written = ("scores", "q", "a_k"), "@0 + rel(@1, @2)"
-        flow.add("positioned", run, written, names, role="scores", reason=reason, entries=typed)
+        flow.add(
+            "positioned",
+            run,
+            written,
+            names,
+            role="scores",
+            reason=reason,
+            entries=typed,
+            errors="products",
+        )
     elif isinstance(position, TransformerXL):
         _transformer_xl(flow)
     elif isinstance(position, Disentangled):
@@ -241,7 +266,16 @@ def _transformer_xl(flow: Flow) -> None:
         "{@1 + @4} @2ᵀ + rel(@1 + @5, @3)",
         f"out[i,j] = 0[i,j] + {_WITH_BIASES} -- {_ROWS}",
     )
-    flow.add("positioned", run, written, names, role="scores", reason=reason, entries=typed)
+    flow.add(
+        "positioned",
+        run,
+        written,
+        names,
+        role="scores",
+        reason=reason,
+        entries=typed,
+        errors="products",
+    )
 
 
 # The reason that is written beside sums over rows of a table by distance.
@@ -279,7 +313,16 @@ def _add_disentangled_steps(flow: Flow, disentangled: Disentangled) -> None:
         for at in range(1, len(names), 2)
     ]
     typed = f"out[i,j] = 0[i,j] + {' + '.join(terms)} -- {_ROWS}"
-    flow.add("positioned", run, written, names, role="scores", reason=reason, entries=typed)
+    flow.add(
+        "positioned",
+        run,
+        written,
+        names,
+        role="scores",
+        reason=reason,
+        entries=typed,
+        errors="products",
+    )
 
 
 def _add_disentangled_scores(
@@ -328,6 +371,7 @@ def placing(flow: Flow) -> None:
             role="scores",
             reason=reason,
             entries=typed,
+            errors="adds",
         )
 
 
@@ -356,14 +400,23 @@ def _add_alibi_steps(flow: Flow, alibi: Alibi) -> None:
         reason = f"$e_h = {{{', '.join(map(str, relative.slope_exponents(flow.spec.heads)))}}}$"
         run = partial(relative.slopes, flow.spec.heads)
         typed = "out[a] = 2^{−e_a} -- the slope of head a"
-        flow.add("slopes", run, "2^{−e_h}", ("scores",), reason=reason, entries=typed)
+        flow.add("slopes", run, "2^{−e_h}", ("scores",), reason=reason, entries=typed, errors="own")
     behind = f"{_formula_of_query_place(flow)} − j"
     run = partial(relative.biased, two_sided=alibi.two_sided, alignment=flow.spec.alignment)
     distance = f"one slope for each head; $d_ij = {f'|{behind}|' if alibi.two_sided else behind}$"
     several, delta = flow.spec.heads > 1, "|δ|" if alibi.two_sided else "δ"
     typed = f"out[i,j] = 0[i,j] − {'slopes[a]' if several else 'm_1'} {delta} -- {_formula_of_distance(flow)}"
     typed, names = typed + ", in head $a$" * several, ("scores", "slopes")
-    flow.add("positioned", run, "@0 − @1 D", names, role="scores", reason=distance, entries=typed)
+    flow.add(
+        "positioned",
+        run,
+        "@0 − @1 D",
+        names,
+        role="scores",
+        reason=distance,
+        entries=typed,
+        errors="adds",
+    )
 
 
 # -- values ------------------------------------------------------------------------------------------------------------

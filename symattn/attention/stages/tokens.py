@@ -34,6 +34,7 @@ def roles(flow: Flow) -> None:
                 role=name,
                 reason=f"the columns of {role}",
                 entries=typed,
+                errors="moves",
             )
             # The columns count as inputs from here on, so that the projections below use them.
             flow.given |= {name}
@@ -61,6 +62,7 @@ def roles(flow: Flow) -> None:
                 role=role,
                 reason=reason,
                 entries="out[i,l] = 0[i,l]",
+                errors="moves",
             )
 
 
@@ -94,7 +96,7 @@ def project(
     biased = bias in flow.given
     names, written = (source, weight, *[bias] * biased), "@0 @1" + " + @2" * biased
     typed = partial(_product_entries, name, flow.spec.heads > 1, biased)
-    flow.add(name, run, written, names, role=role, reason=reason, entries=typed)
+    flow.add(name, run, written, names, role=role, reason=reason, entries=typed, errors="products")
 
 
 def _product_entries(name: str, several: bool, biased: bool = False) -> str:
@@ -118,7 +120,16 @@ def sharing(flow: Flow) -> None:
             f"repeat(@0, {times})",
             f"out[a,j,l] = 0[b,j,l] -- $b = a/{times}$, rounded up",
         )
-        flow.add(f"{role}_shared", run, written, (role,), role=role, reason=reason, entries=typed)
+        flow.add(
+            f"{role}_shared",
+            run,
+            written,
+            (role,),
+            role=role,
+            reason=reason,
+            entries=typed,
+            errors="moves",
+        )
 
 
 # -- latents -----------------------------------------------------------------------------------------------------------
@@ -142,12 +153,20 @@ def latents(flow: Flow) -> None:
         role="k_r",
         reason=reason,
         entries=of_keys,
+        errors="products",
     )
     for index, (part, words) in enumerate((("first", "without"), ("last", "with positions"))):
         name, run = f"q_{'nr'[index]}", partial(_split_query_columns, index)
         written, typed = f"{part}(@0)", f"out[i,l] = 0[i,l{' + width_q_n' * index}]"
         flow.add(
-            name, run, written, ("q", "k_r"), role=name, reason=f"the part {words}", entries=typed
+            name,
+            run,
+            written,
+            ("q", "k_r"),
+            role=name,
+            reason=f"the part {words}",
+            entries=typed,
+            errors="products",
         )
     # The scale uses the width of the whole query, before it is cut and absorbed.
     flow.now["width"] = "q"
@@ -172,6 +191,7 @@ def _add_latent_steps(flow: Flow, name: str, source: str, weight: str, gain: str
             role=name,
             reason=reason,
             entries=entries,
+            errors="products",
         )
         return
     eps = fields.eps
@@ -193,6 +213,7 @@ def _add_latent_steps(flow: Flow, name: str, source: str, weight: str, gain: str
         reason=reason,
         entries=typed,
         values={"eps": Fraction(eps)},
+        errors="rounded",
     )
 
 
@@ -225,6 +246,7 @@ def joining(flow: Flow) -> None:
             role="q_n",
             reason=reason,
             entries=typed,
+            errors="own",
         )
     own = "c_kv" if fields.absorbed else "k_n"
     for role, part, run in (
@@ -235,7 +257,14 @@ def joining(flow: Flow) -> None:
         reason, i = "both parts, side by side", "j" if role == "k" else "i"
         typed = f"out[{i},l] = 0[{i},l] for $l ≤ width_0$\nout[{i},l] = 1[{i},l − width_0] for $l > width_0$"
         flow.add(
-            f"{role}_joined", run, "concat(@0, @1)", names, role=role, reason=reason, entries=typed
+            f"{role}_joined",
+            run,
+            "concat(@0, @1)",
+            names,
+            role=role,
+            reason=reason,
+            entries=typed,
+            errors="moves",
         )
     if fields.absorbed:
         run, typed = (
@@ -250,6 +279,7 @@ def joining(flow: Flow) -> None:
             role="v",
             reason="in place of the values",
             entries=typed,
+            errors="own",
         )
 
 

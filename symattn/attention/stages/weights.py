@@ -79,6 +79,7 @@ def _add_norm_step(flow: Flow, role: str, kind: str, across: bool = False) -> No
         reason=reason,
         entries=typed,
         values=values,
+        errors="rounded",
     )
 
 
@@ -136,7 +137,16 @@ def truncating(flow: Flow) -> None:
     for role in "qk":
         run, reason = partial(scores.truncate, width=width), f"the first {width} columns"
         written, typed = f"first(@0, {width})", "out[i,l] = 0[i,l]"
-        flow.add(f"{role}_cut", run, written, (role,), role=role, reason=reason, entries=typed)
+        flow.add(
+            f"{role}_cut",
+            run,
+            written,
+            (role,),
+            role=role,
+            reason=reason,
+            entries=typed,
+            errors="moves",
+        )
 
 
 # -- scores ------------------------------------------------------------------------------------------------------------
@@ -183,7 +193,14 @@ def scoring(flow: Flow) -> None:
     """Add the scores of every query and key."""
     run, written, names, reason, typed = _SCORES[flow.spec.score]
     flow.add(
-        "scores", run, written, ("q", "k", *names), role="scores", reason=reason, entries=typed
+        "scores",
+        run,
+        written,
+        ("q", "k", *names),
+        role="scores",
+        reason=reason,
+        entries=typed,
+        errors="products",
     )
 
 
@@ -212,7 +229,17 @@ def scaling(flow: Flow) -> None:
     else:
         run, reason, of = partial(scores.scale_by, factor=scale), "as specified", ["scores"]
         written, values = "@0" if scale == 1 else "@scale @0", {"scale": Fraction(scale)}
-    flow.add("scaled", run, written, of, role="scores", reason=reason, entries=typed, values=values)
+    flow.add(
+        "scaled",
+        run,
+        written,
+        of,
+        role="scores",
+        reason=reason,
+        entries=typed,
+        values=values,
+        errors="scales",
+    )
 
 
 def tempering(flow: Flow) -> None:
@@ -233,6 +260,7 @@ def tempering(flow: Flow) -> None:
         reason=f"$c_i = {count}$",
         entries=f"out[i] = 1 + {logarithm.replace('log c', 'log c_i')}",
         values=values,
+        errors="own",
     )
     flow.add(
         "tempered",
@@ -242,6 +270,7 @@ def tempering(flow: Flow) -> None:
         role="scores",
         reason="by a factor that grows with the place of the query",
         entries="out[i,j] = 1[i] 0[i,j]",
+        errors="scales",
     )
 
 
@@ -263,6 +292,7 @@ def capping(flow: Flow) -> None:
         reason="capped softly",
         entries=EACH,
         values=values,
+        errors="own",
     )
 
 
@@ -281,6 +311,7 @@ def biasing(flow: Flow) -> None:
         role="scores",
         reason="bias given",
         entries=EACH,
+        errors="adds",
     )
 
 
@@ -298,7 +329,14 @@ def masking(flow: Flow) -> None:
         partial(_masked_entries, spec),
     )
     flow.add(
-        "masked", run, "mask(@0)", ("scores", *names), role="scores", reason=reason, entries=typed
+        "masked",
+        run,
+        "mask(@0)",
+        ("scores", *names),
+        role="scores",
+        reason=reason,
+        entries=typed,
+        errors="own",
     )
 
 
@@ -403,6 +441,7 @@ def weighing(flow: Flow) -> None:
         role="weights",
         reason=reason,
         entries=typed,
+        errors="own",
     )
 
 
@@ -498,7 +537,14 @@ def summing(flow: Flow) -> None:
     written, reason = _with_sink(spec, "lse"), "the logarithm of what each row is divided by"
     typed = f"out[i] = log{'_2' if spec.base else ''}({_total_entries(spec, 'j')})"
     flow.add(
-        "lse", partial(_log_sums, spec), written, names, role="lse", reason=reason, entries=typed
+        "lse",
+        partial(_log_sums, spec),
+        written,
+        names,
+        role="lse",
+        reason=reason,
+        entries=typed,
+        errors="own",
     )
 
 
@@ -532,6 +578,7 @@ def dropping(flow: Flow) -> None:
         reason=reason,
         entries=typed,
         values=constants,
+        errors="own",
     )
 
 
@@ -558,7 +605,7 @@ def closing(flow: Flow) -> None:
         "{1[j,l] + 2[@distance]}" if len(of) > 2 else "1[j,l]"
     )
     typed += " -- in each head" * (spec.heads > 1 and not last)
-    flow.add(attended, run, written, of, role="output", reason=reason, entries=typed)
+    flow.add(attended, run, written, of, role="output", reason=reason, entries=typed, errors="own")
     if absorbed:
         reason = "values are made of the weighted latents alone"
         run = partial(latent.expand, heads=spec.heads)
@@ -571,6 +618,7 @@ def closing(flow: Flow) -> None:
             role="output",
             reason=reason,
             entries=typed,
+            errors="own",
         )
     if spec.output_gate and not spec.gates_projection:
         _add_gate_step(flow, "gated" if merge or "w_o" in flow.given else "output")
@@ -587,6 +635,7 @@ def closing(flow: Flow) -> None:
             role="output",
             reason=reason,
             entries=typed,
+            errors="own",
         )
     if spec.gates_projection:
         _add_gate_step(flow, "output")
@@ -610,6 +659,7 @@ def _add_gate_step(flow: Flow, name: str) -> None:
         role="output",
         reason="each number times a share that the query chooses",
         entries="out[i,l] = 0[i,l]/(1 + e^{−1[i,l]})",
+        errors="own",
     )
 
 

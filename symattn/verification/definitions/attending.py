@@ -11,6 +11,7 @@ from typing import Any, get_args
 import numpy as np
 
 from symattn.attention.inputs import needed, required
+from symattn.attention.letters_of_attention import SCORES
 from symattn.attention.spec import Attention
 from symattn.attention.temperatures import counts_places_from_last_key
 from symattn.bounds import extras, reference
@@ -206,7 +207,7 @@ def known_mistakes(wrong: WrongAttention) -> Iterator[Mistake]:
 def by_number(
     spec: Attention,
     made: Callable[[reference.Variant], Compute],
-    steps: Collection[str] = reference.SCORES,
+    steps: Collection[str] = SCORES,
 ) -> Iterator[MistakeFamily]:
     """Yield the mistakes with a number in these ``steps`` of the attention of a definition."""
     for f in (*families(spec), *(log_sums.families() if spec.lse else ())):

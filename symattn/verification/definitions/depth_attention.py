@@ -18,6 +18,7 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.fields import brief, finite, refusal
+from symattn.attention.letters_of_attention import SCORES
 from symattn.attention.norms import rms_norm
 from symattn.attention.scores import weighted_values
 from symattn.attention.softmax import softmax
@@ -171,7 +172,7 @@ def subject(spec: DepthAttention) -> Definition:
         ),
         others=Later(lambda: attending.known_mistakes(wrong)),
         shapes=tuple(_yield_sizes()),
-        numbered=tuple(attending.by_number(attention, made, {*reference.SCORES, "weights"})),
+        numbered=tuple(attending.by_number(attention, made, {*SCORES, "weights"})),
         settings={"eps": float(spec.eps)} if spec.norm else {},
     )
 

@@ -20,6 +20,7 @@ from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import fields, inputs
 from symattn.attention.constants import number
+from symattn.attention.letters_of_attention import SCORES
 from symattn.attention.norms import rms_norm
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.scores import per_head, weighted_values
@@ -259,7 +260,7 @@ def subject(spec: Differential, layout: Layout = "nd") -> Definition:
         mistakes=Later(lambda: (replace(m, way=laid(m.run)) for m in _yield_mistakes(spec))),
         others=Later(lambda: _yield_wrong_attentions(spec, wrong, laid)),
         numbered=(
-            *attending.by_number(attention, made, {*reference.SCORES, "weights"}),
+            *attending.by_number(attention, made, {*SCORES, "weights"}),
             *_yield_numbered(spec, laid),
         ),
         settings=attending.settings(attention) | _settings(spec),

@@ -10,6 +10,7 @@ from typing import Any
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import inputs, masks, softmax
 from symattn.attention.flow import run_until
+from symattn.attention.letters_of_attention import SCORES
 from symattn.attention.spec import Attention
 from symattn.attention.streaming import states as streaming
 from symattn.attention.streaming.by_tiles import TileRun
@@ -68,7 +69,7 @@ def subject(
         ways=tuple(map(laid, ways(spec))),
         forms=_FORMS,
         mistakes=Later(lambda: wrong.convert_mistakes(log_sums.mistakes(spec, names))),
-        numbered=tuple(attending.by_number(spec, made, {*reference.SCORES, "weights", "lse"})),
+        numbered=tuple(attending.by_number(spec, made, {*SCORES, "weights", "lse"})),
         settings={**attending.settings(spec), "return_lse": True},
         loose=frozenset(["lse"]),
         output_run=attending.run_of(spec, layout, tuple(log_sums_alone())),

@@ -14,12 +14,13 @@ import numpy as np
 from symattn.arrays.ball import Ball
 from symattn.arrays.formats import Format
 from symattn.attention.fields import brief, refusal
+from symattn.attention.letters_of_attention import SCORES
 from symattn.attention.softmax import logarithms, powers, row_max
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.states import SoftmaxState, merge
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.mistake import At, Compute, Mistake, Wrong, change
-from symattn.bounds.reference import RIGHT, SCORES, Run, Variant, changed, lifted, trace
+from symattn.bounds.reference import RIGHT, Run, Variant, changed, lifted, trace
 from symattn.document.codec import called
 from symattn.document.errors import InputError
 from symattn.document.keywords import Answering
@@ -33,6 +34,7 @@ from symattn.verification.definitions.output_run import OutputRun
 from symattn.verification.input_source import Array, Random
 from symattn.verification.rules.softmaxes import along
 
+# Positions are counted for queries and keys, which a function of scores does not have.
 _STEPS = frozenset({*SCORES, "weights"}) - {"positioned"}
 _LENGTHS = (
     (2, 3),

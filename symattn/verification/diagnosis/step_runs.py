@@ -15,13 +15,13 @@ import numpy as np
 
 from symattn.arrays.precision import Precision
 from symattn.attention.flow import STEPS_TO_BLAME
+from symattn.attention.letters_of_attention import SCORES
 from symattn.attention.spec import Attention
 from symattn.bounds import judge
 from symattn.bounds.case_result import UNFIT, CaseResult, Part
 from symattn.bounds.mistake import Mistake
 from symattn.bounds.reference import (
     RIGHT,
-    SCORES,
     Change,
     Values,
     Variant,
@@ -154,7 +154,7 @@ class StepRuns:
         met = ("q_joined", "k_joined") if "k_joined" in values else ("q", "k")
         q, k, a = (np.asarray(values[n]) for n in (*met, "weights"))
         n = a.shape[-1]
-        later = [name for name in SCORES[1:] if name in values] or ["scores"]
+        later = [name for name in SCORES if name in values and name != "scores"] or ["scores"]
         largest = max(_largest_finite_modulus(np.asarray(values[name])) for name in later)
         raw = _largest_finite_modulus(np.asarray(values["scores"]))
         lengths = prod(sqrt((x * x).sum(axis=-1).max(initial=0.0)) for x in (q, k))

@@ -24,7 +24,7 @@ from symattn.bounds.mistake import (
     number,
     root,
 )
-from symattn.bounds.reference import SCORES, Variant
+from symattn.bounds.reference import Variant
 
 
 class LogSum(NamedTuple):
@@ -184,8 +184,8 @@ def _yield_sums_with_two_maxima(words: str, maximum: Wrong) -> Iterator[tuple[st
 def _yield_wrong_maxima(spec: Attention, steps: set[str]) -> Iterator[tuple[str, Wrong]]:
     """Yield other maxima, in words: of the scores before a step, with another scale, or of one tile alone."""
     # The first array is the products themselves, before any step.
-    for name in SCORES[1:]:
-        if name in _BEFORE and name in steps:
+    for name in _BEFORE:
+        if name in steps:
             yield f"that of the scores before {_BEFORE[name]}", partial(_maximum_before_step, name)
     if "scaled" in steps:
         # With the default scale, 1/√d_k is right.
