@@ -56,7 +56,8 @@ class Step:
     ``written``, ``says`` and ``typed`` are its formula, reason and entries as text; ``letters`` maps names of arrays to
     their letters. ``role`` says what its array is, such as scores or a norm, and so by which rules it can be wrong;
     ``blames`` is the step that a report names for it, one of ``STEPS_TO_BLAME``, if not by the name of the array.
-    ``errors`` is its error term: a step without one runs, but has no bound.
+    ``errors`` is its error term: a step without one runs, but has no bound. ``mistakes`` are what programs compute in
+    its place, by the words of the cause: functions of ``symattn.bounds.mistake.At``.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Step:
     role: str = ""
     blames: str = ""
     errors: ErrorRule | None = None
+    mistakes: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
 
     @cached_property
     def formula(self) -> Node:
@@ -165,9 +167,11 @@ class Flow:
         entries: Typed = "",
         values: Mapping[str, Like] | None = None,
         errors: ErrorRule | None = None,
+        mistakes: Mapping[str, Callable[[Any], Any]] | None = None,
     ) -> None:
         """Add a step called ``name``, which ``run`` computes from the arrays or roles ``of``; if ``role`` is set, later
-        steps use its array in that role. Without the error term ``errors`` it has no bound."""
+        steps use its array in that role. Without the error term ``errors`` it has no bound. ``mistakes`` come besides
+        those that its row has a noun for: left out, and applied or added twice."""
         # Roles become the current arrays that have them; other names stay.
         of = tuple(map(self.now.get, of, of))
         letter, typed_values = SYMBOLS[name], values or {}
@@ -184,6 +188,7 @@ class Flow:
                 typed_values,
                 role,
                 errors=errors,
+                mistakes=mistakes or {},
             )
         )
         # Without a role later steps do not use the array unless they name it.

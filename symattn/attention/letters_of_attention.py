@@ -66,9 +66,10 @@ class Named:
     an input that verifications draw are halves of the integers from ``drawn[0]`` to ``drawn[1]``.
 
     ``blames`` is the step that a report names for a mistake in the array, one of ``STEPS_TO_BLAME``, and ``noun`` what
-    its causes call the array: ``the sink``. An input that acts on every score of a head or of a row, or closes its
-    output, is tried at all sizes if it is ``sized``: of both signs, or positive alone. ``also`` lists common names of
-    parameters that stand for an input.
+    its causes call the array or its step, in the singular: ``the sink``. A step of which there is a noun may be left
+    out, or done twice; an input that has heads may be read from another head. An input that acts on every score of a
+    head or of a row, or closes its output, is tried at all sizes if it is ``sized``: of both signs, or positive alone.
+    ``also`` lists common names of parameters that stand for an input.
     """
 
     letter: str
@@ -456,8 +457,10 @@ ARRAYS: dict[str, Named] = {
     "scaled": Named("S'", "Scaled scores", _SCORES, "score", blames="scale"),
     "tau": Named("τ", "Temperatures of the queries", "n_q", "score"),
     "tempered": Named("S_τ", "Scores with their temperatures", _SCORES, "score", blames="score"),
-    "capped": Named("S_cap", "Capped scores", _SCORES, "score", blames="softcap"),
-    "biased": Named("S_bias", "Scores with their bias", _SCORES, "score", blames="bias"),
+    "capped": Named("S_cap", "Capped scores", _SCORES, "score", blames="softcap", noun="the cap"),
+    "biased": Named(
+        "S_bias", "Scores with their bias", _SCORES, "score", blames="bias", noun="the bias"
+    ),
     "masked": Named("S''", "Masked scores", _SCORES, "score", blames="mask"),
     "weights": Named("A", "Weights", _SCORES, "weight", blames="normalize"),
     "dropped": Named("A'", "Weights after dropout", _SCORES, "weight", blames="dropout"),

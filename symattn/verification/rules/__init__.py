@@ -17,6 +17,7 @@ from symattn.verification.rules import (
     masking,
     norms,
     operators,
+    recorded_steps,
     rotating,
     scoring,
     softmaxes,
@@ -37,6 +38,7 @@ def of_steps(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     yield from scoring.mistakes(spec)
     yield from scoring.of_distances(spec)
     yield from (where_scaled(spec, m) for m in steps.mistakes(spec))
+    yield from recorded_steps.mistakes(spec, names)
     if spec.temperature is not None:
         yield from tempering.mistakes(spec)
     yield from gating.mistakes(spec, names)

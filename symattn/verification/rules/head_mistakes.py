@@ -489,7 +489,6 @@ _MASKS: dict[str, Callable[[Any, np.ndarray, int], Any]] = {
 _SINGLE: tuple[tuple[str, str, str, Change], ...] = (
     ("scale", "scale", "the given scale is divided by: its reciprocal is applied", lambda a: 1 / a),
     ("sink", "sink", "the sign of the sink is flipped", neg),
-    ("bias", "bias", "the sign of the bias is flipped", neg),
     ("keep", "mask", "the padding mask is inverted: True is read as padding", np.invert),
     ("keep", "mask", "padding is counted at the other end", lambda a: a[..., ::-1]),
     (

@@ -55,7 +55,8 @@ def left_out(at: At) -> Any:
     return at.first * 1
 
 
-def _apply_step_twice(at: At) -> Any:
+def apply_step_twice(at: At) -> Any:
+    """Return the step of its own result."""
     return at.right(at.right())
 
 
@@ -66,7 +67,7 @@ def _yield_scale_step_mistakes(spec: Attention) -> Iterator[Row]:
     yield "scores are also scaled by log n_k", lambda at: at.right() * at.xp.log(at.number(at.n))
     if spec.scale is not None:
         if spec.scale != 1:
-            yield "the scale is applied twice", _apply_step_twice
+            yield "the scale is applied twice", apply_step_twice
         # With an infinite limit every width is below it, so that 1/√d_k is used throughout.
         yield "the configured scale is ignored, and 1/√d_k used", partial(_by_root, inf)
         if spec.scale != 1:
@@ -103,7 +104,6 @@ def _cap_with_other_function(at: At, divisor: Callable[[Any, Any], Any]) -> Any:
 
 
 _CAP: tuple[Row, ...] = (
-    ("the cap is left out", left_out),
     (
         "the cap is tanh(s/c), not multiplied by c again",
         lambda at: at.right() / at.number(at.spec.softcap),
@@ -112,7 +112,6 @@ _CAP: tuple[Row, ...] = (
         "the cap is c tanh(s): scores are not divided by c",
         lambda at: at.xp.tanh(at.first) * at.number(at.spec.softcap),
     ),
-    ("the cap is applied twice", _apply_step_twice),
     (
         "the cap is applied to scores in base 2, which are log₂ e times as large",
         lambda at: at.right(at.first / at.xp.log(at.number(2))) * at.xp.log(at.number(2)),
@@ -169,7 +168,8 @@ def _all_capped(at: At) -> Any:
 #: By the step that adds D to scores: the step to blame, D in words, and words for n D. (The sign of a bias: an
 #: input's.)
 _TERMS: dict[str, tuple[str, str, dict[int, str]]] = {
-    "biased": ("bias", "the bias", {0: "{} is left out", 2: "{} is added twice"}),
+    # By its noun it is left out, negated and added twice (``recorded_steps``).
+    "biased": ("bias", "the bias", {}),
     "linear": (
         "bias",
         "the linear bias",

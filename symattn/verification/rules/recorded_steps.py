@@ -1,0 +1,32 @@
+"""Mistakes in any step of attention, from its record: left out, done twice, and those that the record states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from symattn.attention.flow import Step
+from symattn.attention.letters_of_attention import ARRAYS
+from symattn.attention.spec import Attention
+from symattn.bounds.mistake import Mistake, Wrong, in_steps
+from symattn.verification.rules.steps import apply_step_twice, left_out, times
+
+
+def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
+    """Yield the mistakes that the records of the steps state, or that follow from the nouns of their arrays."""
+    for step in spec.pipeline(names):
+        blamed = ARRAYS[step.name].blames
+        for words, wrong in (*_yield_mistakes_of_noun(step), *step.mistakes.items()):
+            yield in_steps(blamed, words, **{step.name: wrong})
+
+
+def _yield_mistakes_of_noun(step: Step) -> Iterator[tuple[str, Wrong]]:
+    noun = ARRAYS[step.name].noun
+    if not noun:
+        return
+    yield f"{noun} is left out", left_out
+    if step.errors == "adds":
+        yield f"{noun} is added twice", partial(times, 2)
+        yield f"the sign of {noun} is flipped", partial(times, -1)
+    else:
+        yield f"{noun} is applied twice", apply_step_twice
