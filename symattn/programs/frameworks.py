@@ -151,11 +151,12 @@ class JaxArrays(NumpyArrays):
     """JAX, whose arrays have no memory layout, and do not change."""
 
     def __init__(self) -> None:
-        self.of = import_jax().numpy.asarray
+        # Unlike ``jax.numpy.asarray`` it compiles no program for each shape.
+        self.put = import_jax().device_put
 
     def make(self, values: np.ndarray, dtype: str) -> Tensor:
         check_wide(dtype)
-        return self.of(super().make(values, dtype))
+        return self.put(super().make(values, dtype))
 
     def bits(self, array: Tensor) -> bytes:
         return super().bits(np.asarray(array))

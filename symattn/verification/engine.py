@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -73,6 +74,8 @@ _BEYOND = ("values", "not finite")
 _ONE_COMPILED_OF = 16
 _MUCH_LARGER = 4
 _COMPILED_SIZES = 2  # of each group, if the process is not trusted
+# wrong calls of a group by NumPy that JAX confirms, after which others alike need no programs of their own
+_CONFIRMED = 2
 _SMALLER_SEED = 31  # of the cases in which only some sizes are large
 _LEAST = power.LEAST  # cases of each group, if it has so many
 _FOR_LAST = 0.25  # share of the processor time that is reserved for the last groups
@@ -156,6 +159,8 @@ class Session:
     largest_compiled: int = 0  # entries of the largest call with compiled programs
     fewest_of_group: int = _LEAST  # cases that run whatever effort is left
     distrusts_numpy: bool = False  # NumPy was wrong where a compiled program is right
+    # wrong calls by NumPy that compiled programs have confirmed, by group and finding
+    confirmed: Counter[Hashable] = field(default_factory=Counter)
     wrong_platform: str = ""  # why no outputs in floats are judged, although they were computed
 
     def __post_init__(self) -> None:
@@ -307,7 +312,8 @@ class Session:
     def run_without_compiling(self, case: Case, or_smaller: bool = False) -> CaseResult:
         """Call the function, and judge its output; where JAX would compile for the sizes alone, NumPy may compute it.
 
-        Whatever is wrong then is asked of JAX's own programs, and so are all further calls if NumPy was to blame.
+        What is wrong then is asked of JAX's own programs, and so are all further calls if NumPy was to blame. Once they
+        have confirmed some wrong calls of a group, others with the same finding stand.
         """
         # A case that was sent ahead keeps its way.
         case = case if case.interpreted else self.choose_way(case)
@@ -317,11 +323,20 @@ class Session:
         is_wrong = judged.finding is not None or judged.outcome.error is not None
         # Where NumPy ran nothing, the result is JAX's own, too; a call that was stopped does not say so.
         is_by_numpy = judged.outcome.interpreted or judged.outcome.error is not None
-        if is_wrong and judged.case.interpreted and is_by_numpy:
-            judged = self.run_case(replace(case, interpreted=False), or_smaller)
-            is_right = judged.finding is None and judged.outcome.error is None
-            self.distrusts_numpy = is_right
+        if not (is_wrong and judged.case.interpreted and is_by_numpy):
+            return judged
+        like = case.group, judged.finding
+        if self._may_stand_unconfirmed(judged) and self.confirmed[like] >= _CONFIRMED:
+            return judged
+        judged = self.run_case(replace(case, interpreted=False), or_smaller)
+        is_right = judged.finding is None and judged.outcome.error is None
+        self.distrusts_numpy = is_right
+        self.confirmed[like] += (case.group, judged.finding) == like
         return judged
+
+    def _may_stand_unconfirmed(self, judged: CaseResult) -> bool:
+        """Return whether a wrong call by NumPy is only one more of a fault, of a process that is trusted."""
+        return self.is_trusted and judged.outcome.error is None
 
     def judge_by_all_ways(self, judged: CaseResult) -> CaseResult:
         """Return a call that some way of computing does not allow, compared with all of them."""

@@ -1,5 +1,6 @@
 """Programs of JAX that NumPy runs in the place of a compiler: their results, and mistakes that depend on sizes."""
 
+import importlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -12,7 +13,7 @@ import pytest
 from symattn import Attention
 from symattn.bounds.called_target import same_bits
 from symattn.bounds.case_result import Case
-from symattn.programs import interpreting
+from symattn.programs import frameworks, interpreting
 from symattn.programs.verifying import Options
 from symattn.verification.diagnosis import faults
 from symattn.verification.probing import behaviour
@@ -150,6 +151,43 @@ def test_the_smallest_wrong_input_is_wrong_by_jax_itself(monkeypatch: pytest.Mon
         smallest = faults._reduce_to_smallest_case(session, judged, lambda _: True)
     assert (smallest.finding, smallest.outcome.interpreted) == ("values", False)
     assert (len(smallest.case.inputs["q"]), session.distrusts_numpy) == (9, is_numpy_wrong)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("is_numpy_wrong", [False, True])
+def test_jax_confirms_the_first_wrong_calls_of_a_group_alone(
+    monkeypatch: pytest.MonkeyPatch, is_numpy_wrong: bool
+) -> None:
+    how = Options()
+    with how.opened(lambda q, k, v: right(q, k, v) * (2 if len(q) > 8 else 1), Attention()) as runner:
+        session = how.session(runner, Attention())
+        for n in (40, 9, 10):
+            session.take(Case("shapes", "wrong by JAX", arrays(n)))
+        if is_numpy_wrong:
+            rules = {**interpreting._RULES, "exp": lambda equation, x: np.exp2(x)}
+            monkeypatch.setattr(interpreting, "_RULES", rules)
+        last = session.take(Case("shapes", "by NumPy", arrays(7 if is_numpy_wrong else 11)))
+        assert last is not None
+        assert [r.outcome.interpreted for r in session.records] == [False, False, False, True]
+        assert [r.finding for r in session.records] == ["values"] * 4
+        # What a report shows is wrong by JAX itself.
+        smallest = faults._reduce_to_smallest_case(session, last, lambda _: True)
+        assert (smallest.finding, smallest.outcome.interpreted) == ("values", False)
+        assert (len(smallest.case.inputs["q"]), session.distrusts_numpy) == (9, is_numpy_wrong)
+        # Another kind of inputs has faults of its own.
+        other = session.take(Case("scale", "of another group", arrays(12)))
+        assert other is not None
+        assert (other.finding, other.outcome.interpreted) == ("values", False)
+
+
+def test_inputs_of_new_shapes_need_no_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = importlib.import_module("jax._src.compiler")
+    compiled: list[object] = []
+    monkeypatch.setattr(compiler, "backend_compile_and_load", compiled.append)
+    made = frameworks.arrays("jax").make(np.ones((3, 41, 5)), "float32")
+    assert (made.dtype, made.shape, compiled) == (np.float32, (3, 41, 5), [])
+    with pytest.raises(TypeError):
+        jnp.asarray(np.ones((3, 43, 5), np.float32)) + 1
 
 
 def test_bits_by_numpy_and_by_xla_are_no_repeated_call() -> None:
