@@ -613,7 +613,8 @@ def _change_stated_table_step(other: Callable[[TableStep], Any], at: At) -> Any:
 
 def _turn_stated(turn: Turn, at: At) -> Any:
     spec: Any = at.spec
-    return turn(*at.taken, spec.rotary.layout)
+    x, cos, sin = at.taken
+    return turn(x, cos, sin, spec.rotary.layout)
 
 
 def _turn_stated_by_computed_tables(turn: Turn, at: At) -> Any:
