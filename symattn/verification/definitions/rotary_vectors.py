@@ -17,13 +17,11 @@ from symattn.attention.positions.rotary import pairs, rotate
 from symattn.attention.positions.rotary_steps import (
     find_angles,
     find_frequencies,
-    floats_like,
     list_positions,
     make_rotary_table,
 )
 from symattn.attention.stated_flow import StatedFlow
 from symattn.bounds.called_target import Inputs, Layout
-from symattn.bounds.changed_steps import ChangedSteps
 from symattn.bounds.mistake import Compute
 from symattn.document import codec, errors
 from symattn.verification.definitions.attending import (
@@ -113,7 +111,7 @@ class RotatedVectors(StatedFlow):
         yield state("angles", run, "@0 @1", of, role="angles")
         # A scaling may multiply both tables by a number m.
         times = "m " if rotary.scaling and rotary.scaling.multiplier else ""
-        for name, function in (("cosines", "cos"), ("sines", "sin")):
+        for name, function in rotating.FUNCTIONS.items():
             run = partial(make_rotary_table, rotary, function)
             yield state(name, run, f"{times}{function}(@0)", ("angles", like), role=name)
 
@@ -295,16 +293,22 @@ def _make_rotary_table_input(
 
 
 def _yield_rotary_ways(flow: RotatedVectors) -> Iterator[Compute]:
-    """Yield equal ways of computing the frequencies: powers of θ, and e^{−(2l/r) log θ} or 1/e^{(2l/r) log θ}."""
+    """Yield a way for each form of the frequencies."""
     yield flow.return_run
-    for sign in (-1, 1):
-        yield ChangedSteps(flow, {"frequencies": partial(_raise_by_exponential, sign)})
+    for changes in FORMS_OF_FREQUENCIES[1:]:
+        yield rotating.change_stated_tables(flow, changes)
 
 
-def _raise_by_exponential(sign: int, flow: RotatedVectors, values: Mapping[str, Any]) -> Any:
-    spec, x = flow.rotary, values[flow.of[0]]
-    like = floats_like(x)
-    xp, r = namespace_of(like), spec.width or int(x.shape[-1])
+def _raise_by_exponential(sign: int, at: rotating.TableStep) -> Any:
+    xp, r, like = namespace_of(at.like), at.width, at.like
     exponents = [xp.asarray(sign * 2 * pair, dtype=like.dtype) / r for pair in range(pairs(r))]
-    powers = xp.exp(xp.stack(exponents) * xp.log(number(spec.base, like)))
-    return find_frequencies(spec, values["places"], x, powers if sign < 0 else 1 / powers)
+    powers = xp.exp(xp.stack(exponents) * xp.log(number(at.spec.base, like)))
+    return at.scale_frequencies(powers if sign < 0 else 1 / powers)
+
+
+#: Equal ways of computing the frequencies: powers of θ, e^{−(2l/r) log θ}, and 1/e^{(2l/r) log θ}.
+FORMS_OF_FREQUENCIES: tuple[rotating.TableChanges, ...] = (
+    {},
+    {"frequencies": partial(_raise_by_exponential, -1)},
+    {"frequencies": partial(_raise_by_exponential, 1)},
+)

@@ -98,12 +98,13 @@ class TableStep:
             return self.scale_frequencies()
         if name == "angles":
             return find_angles(self.spec, self.positions, self.frequencies)
-        return make_rotary_table(self.spec, _FUNCTIONS[name], self.angles, self.x)
+        return make_rotary_table(self.spec, FUNCTIONS[name], self.angles, self.x)
 
 
 #: Wrong arrays on the way to the tables, by the name of the step.
 TableChanges = Mapping[str, Callable[[TableStep], Any]]
-_FUNCTIONS: Mapping[str, Literal["cos", "sin"]] = {"cosines": "cos", "sines": "sin"}
+#: The function of each table.
+FUNCTIONS: Mapping[str, Literal["cos", "sin"]] = {"cosines": "cos", "sines": "sin"}
 
 
 def tables_of(
@@ -304,7 +305,7 @@ def _make_table_without_magnitude(function: Literal["cos", "sin"], at: TableStep
 
 
 _WITHOUT_MAGNITUDE: TableChanges = {
-    name: partial(_make_table_without_magnitude, function) for name, function in _FUNCTIONS.items()
+    name: partial(_make_table_without_magnitude, function) for name, function in FUNCTIONS.items()
 }
 
 
@@ -588,10 +589,15 @@ def _make_stated_family(
     spec: Any, step: Step, words: str, other: Callable[[float], TableChanges], grid: Any
 ) -> MistakeFamily:
     def way(x: float) -> ChangedSteps:
-        changed = _state_table_changes(other(x))
-        return ChangedSteps(spec, {name: change(name, wrong) for name, wrong in changed.items()})
+        return change_stated_tables(spec, other(x))
 
     return MistakeFamily(step.blames, words, way, [float(x) for x in grid])
+
+
+def change_stated_tables(spec: Any, changes: TableChanges) -> ChangedSteps:
+    """Return a run of a definition that states the steps to its tables, with changes of these."""
+    changed = _state_table_changes(changes)
+    return ChangedSteps(spec, {name: change(name, wrong) for name, wrong in changed.items()})
 
 
 def _state_table_changes(changes: TableChanges) -> dict[str, Wrong]:

@@ -26,7 +26,7 @@ from symattn.verification.definitions import norms
 from symattn.verification.definitions.blocks import HIDDEN
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
-from symattn.verification.definitions.rotary_vectors import WAYS
+from symattn.verification.definitions.rotary_vectors import FORMS_OF_FREQUENCIES
 from symattn.verification.rules import rotating
 from symattn.verification.rules.norms import right
 
@@ -74,11 +74,11 @@ def other_eps(kind: str, eps: float | Fraction, one_plus: bool, times: int | Fra
 def angles(spec: Rotary, dtype: str) -> Definition:
     """Return the definition of cosines and sines of ``positions``; ``x`` has the width of the rotated vectors."""
 
-    def changed(change: Function, positions: Array, x: Array) -> object:
-        return change(spec, positions, x, rotating.tables_of)
+    def changed(changes: rotating.TableChanges, positions: Array, x: Array) -> object:
+        return rotating.tables_of(spec, positions, x, changes)
 
     mistakes: dict[str, Function] = {
-        cause: partial(changed, change) for cause, change in rotating.of_tables(spec)
+        cause: partial(changed, changes) for cause, changes in rotating.of_tables(spec)
     }
     # In a half format the module's own is the likely one, in float32 either.
     for name in (dtype,) if dtype in HALF else HALF:
@@ -88,7 +88,7 @@ def angles(spec: Rotary, dtype: str) -> Definition:
         spec, positions, x
     )[::-1]
     every = (Mistake("position", *mistake) for mistake in mistakes.items())
-    ways = [partial(way, spec) for way in WAYS]
+    ways = [partial(changed, form) for form in FORMS_OF_FREQUENCIES]
     return _make_part_definition(
         "Rotary tables", "position", ("positions", "x"), ("cos", "sin"), ways, every
     )
