@@ -148,7 +148,7 @@ def test_a_session_that_is_wrong_is_refused(capsys: pytest.CaptureFixture[str]) 
 PAGE = (ROOT / "docs" / "extend.md").read_text(encoding="utf-8").partition("\n## One of each\n")[2]
 ADDITIONS = dict(re.findall(r"^### (.+?)\n(.*?)(?=^### |\Z)", PAGE, re.MULTILINE | re.DOTALL))
 #: Files that an addition may touch, and a package that its session needs.
-MOST = {"A step": 3, "A definition": 4}
+MOST = {"A step": 4, "A definition": 4}
 NEEDS = {"A family of models": "transformers"}
 
 

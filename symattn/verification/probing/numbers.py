@@ -250,10 +250,10 @@ def factors(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 
 def norms(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
-    """Yield what norms take, with tiny, huge, and nearly equal entries, and with a mean far from 0."""
-    normed = set(maker.spec.normed_roles)
-    # Norms have these effects only on the arrays that they take.
-    normed |= {"v"} if maker.spec.value_norm is not None else set()
+    """Yield what norms, or other operations on vectors, take: tiny, huge, nearly equal entries, a mean far from 0."""
+    # Operations have these effects only on the arrays that they take.
+    changed = {step.role for step in maker.spec.pipeline("qkv") if step.errors == "rounded"}
+    normed = changed & {*"qkv"}
     if not normed:
         return
     normed |= {"x", "y"}

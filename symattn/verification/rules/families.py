@@ -11,6 +11,7 @@ import numpy as np
 
 from symattn.attention.fields import finite
 from symattn.attention.inputs import NEEDED
+from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary
 from symattn.attention.scores import softcap
 from symattn.attention.spec import Attention
@@ -121,10 +122,11 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
             _make_logarithmic_grid(1, 1e3),
             spec=unit,
         )
-    if spec.bias:
-        yield _make_family(
-            "bias", "the bias is {} times what it should be", ("biased",), times, _HUNDRED
-        )
+    for step in spec.pipeline("qkv"):
+        row = ARRAYS[step.name]
+        if step.errors == "adds" and row.noun:
+            words = f"{row.noun} is {{}} times what it should be"
+            yield _make_family(row.blames, words, (step.name,), times, _HUNDRED)
     if isinstance(position, Alibi | Buckets):
         one = "the linear bias is {} times what it should be"
         of = (
