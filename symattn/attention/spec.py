@@ -16,7 +16,7 @@ from symattn.attention.letters_of_attention import WIDE
 from symattn.attention.positions.checks import POSITIONS
 from symattn.attention.positions.position_fields import Position, Rotary
 from symattn.attention.softmax import NORMALISERS
-from symattn.attention.spec_fields import Fields, descriptions
+from symattn.attention.spec_fields import Fields, contradictions, descriptions
 from symattn.attention.stages import weights
 from symattn.document.errors import InputError
 from symattn.document.model import Document
@@ -199,50 +199,20 @@ if Attention.__doc__:
 
 
 # -- checks of fields, one by one and in combination -------------------------------------------------------------------
-def _set_elsewhere(field: str) -> Callable[[Attention], bool]:
-    return lambda s: not s.is_softmax and bool(getattr(s, field))
-
-
-#: Senseless combinations of fields: a reason, and the condition under which a specification is refused for it.
+#: Senseless combinations of fields: a reason, and the condition under which a specification is refused for it. Those
+#: whose condition reads fields alone stand in the record of a field.
 SENSELESS: dict[str, Callable[[Attention], bool]] = {
     **POSITIONS,
-    "kv_heads must divide heads: each head of keys is read by as many heads of queries": (
-        lambda s: s.heads % s.key_heads != 0
-    ),
-    "eps belongs to qk_norm 'rms' or 'layer', or to value_norm": lambda s: (
-        bool(s.eps) and s.qk_norm in (None, "l2") and s.value_norm is None
-    ),
+    **contradictions(),
     "qk_norm_place belongs to qk_norm beside a rotary position; hint: qk_norm_place='before'": lambda s: (
         s.qk_norm_place == "after" and (s.qk_norm is None or not isinstance(s.position, Rotary))
-    ),
-    "qk_norm_over='heads' belongs to qk_norm 'rms' or 'layer' of several heads; hint: qk_norm_over='head'": lambda s: (
-        s.qk_norm_over == "heads" and (s.qk_norm not in ("rms", "layer") or s.heads == 1)
-    ),
-    "qk_norm_of='keys' belongs to qk_norm; hint: qk_norm_of='both'": lambda s: (
-        s.qk_norm_of == "keys" and s.qk_norm is None
-    ),
-    "output_gate_place belongs to output_gate; hint: output_gate_place='before'": lambda s: (
-        s.output_gate_place == "after" and not s.output_gate
-    ),
-    "packed and latent exclude each other": lambda s: s.packed and s.latent is not None,
-    "a latent is shared by all heads, and has no kv_heads; hint: kv_heads=None": (
-        lambda s: s.latent is not None and s.kv_heads is not None
-    ),
-    "with a latent it is the latent that is normalised; hint: Latent(norm='rms') in place of qk_norm": (
-        lambda s: s.latent is not None and (s.qk_norm is not None or s.value_norm is not None)
     ),
     # -- scores
     "truncated vectors do not fit the matrices of general and additive scores; hint: narrower matrices": (
         lambda s: s.truncate is not None and s.score in WIDE
     ),
-    "cosine scores normalise queries and keys themselves; hint: qk_norm=None": (
-        lambda s: s.score == "cosine" and s.qk_norm is not None
-    ),
     "rotations encode distances only in dot products, cosines and distances; hint: position=None, or another score": (
         lambda s: isinstance(s.position, Rotary) and s.score in WIDE
-    ),
-    "keys of a latent have scores that are dot products of all their columns; hint: score='dot', truncate=None": (
-        lambda s: s.latent is not None and (s.score != "dot" or s.truncate is not None)
     ),
     "temperature_rate and temperature_start belong to temperature; hint: temperature=0.1": (
         lambda s: (
@@ -251,12 +221,6 @@ SENSELESS: dict[str, Callable[[Attention], bool]] = {
             != (Attention.temperature_rate, Attention.temperature_start)
         )
     ),
-    "log f is 0 for temperature_rate 1; hint: temperature_rate=2": (
-        lambda s: s.temperature == "log" and s.temperature_rate == 1
-    ),
-    "a temperature counts places from the first key, not within documents; hint: temperature=None": (
-        lambda s: s.temperature is not None and s.documents
-    ),
     "a temperature counts places, which are not those of a rotary position; hint: Rotary(given='tables'), start=0": (
         lambda s: (
             s.temperature is not None
@@ -264,36 +228,9 @@ SENSELESS: dict[str, Callable[[Attention], bool]] = {
             and (s.position.given == "positions" or bool(s.position.start))
         )
     ),
-    # -- masks
-    "a window of so many keys looks back from the query; hint: causal=True, or window=(left, right)": (
-        lambda s: isinstance(s.window, int) and not s.causal
-    ),
-    "a window that is open on both sides hides nothing; hint: window=None": lambda s: (
-        s.window == (None, None)
-    ),
-    "a prefix opens keys that a causal mask closes; hint: causal=True": lambda s: (
-        s.prefix is not None and not s.causal
-    ),
-    "a window or a block closes keys that a prefix opens; hint: mask='boolean', which says what is meant": (
-        lambda s: s.prefix is not None and (s.window is not None or s.block is not None)
-    ),
     # -- weights
-    **{
-        f"{field} belongs to normaliser 'softmax'": _set_elsewhere(field)
-        for field in ("base", "sink", "lse")
-    },
     "only normaliser 'softmax' and 'sigmoid' take exponentials, which may be stabilised; hint: stabilised=True": (
         lambda s: not (s.stabilised or s.is_softmax or NORMALISERS[s.normaliser].takes_exponentials)
-    ),
-    "with a sink, sigmoid or relu a row that is fully masked is not 0/0 but zeros; hint: fully_masked='zeros'": (
-        lambda s: s.fully_masked != "zeros" and not s.sums_to_one
-    ),
-    "scores of distances are never positive, and relu makes 0 of them; hint: bias=True, or another normaliser": (
-        lambda s: (
-            s.score == "distance"
-            and s.normaliser in ("relu", "relu_sum")
-            and not (s.bias or s.scale or s.mask == "additive")
-        )
     ),
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -26,15 +26,17 @@ def described(
     belongs_to: str | None = None,
     also: str = "",
     setting: bool = False,
+    excludes: Mapping[str, Callable[[Any], bool]] | None = None,
 ) -> _Value:
     """Return a field of a dataclass with its default and its meaning, which docstring and command line show.
 
     A value must be the default or ``permitted``: each condition, with what a value must be in words. A field that
     ``belongs_to`` another says nothing while that one is None. ``also`` lists its other names in code. Users' functions
-    may take a ``setting`` as a parameter, and get its value.
+    may take a ``setting`` as a parameter, and get its value. What it ``excludes`` are combinations with other fields: a
+    reason, and the condition of an ``Attention`` under which it is refused.
     """
-    own = {"help": words, "permitted": permitted, "belongs_to": belongs_to}
-    return field(default=default, metadata={**own, "also": also, "setting": setting})
+    own = {"help": words, "permitted": permitted, "belongs_to": belongs_to, "also": also}
+    return field(default=default, metadata={**own, "setting": setting, "excludes": excludes or {}})
 
 
 # Conditions of fields, each with its words for errors.
@@ -49,6 +51,10 @@ def _is_window(window: object) -> bool:
     return len(window) == 2 and all(side is None or whole(side, 0) for side in window)
 
 
+def _belongs_to_softmax(name: str) -> Callable[[Any], bool]:
+    return lambda s: not s.is_softmax and bool(getattr(s, name))
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Fields:
     """The fields of an ``Attention``."""
@@ -57,6 +63,11 @@ class Fields:
         "dot",
         "how queries and keys are compared: ``dot``; ``general`` Q W Kᵀ with w_s; ``additive`` tanh(Q W + K U) v "
         "with w_s, u_s, v_s; ``cosine``; ``distance`` −‖q − k‖²/2",
+        excludes={
+            "cosine scores normalise queries and keys themselves; hint: qk_norm=None": lambda s: (
+                s.score == "cosine" and s.qk_norm is not None
+            )
+        },
     )
     scale: Scale = described(
         None,
@@ -84,6 +95,11 @@ class Fields:
             lambda x: x == "log" if isinstance(x, str) else finite(x) and x > 0,
             "be a finite number above 0, 'log' or None",
         ),
+        excludes={
+            "a temperature counts places from the first key, not within documents; hint: temperature=None": (
+                lambda s: s.temperature is not None and s.documents
+            )
+        },
     )
     temperature_rate: int = described(
         8192,
@@ -91,6 +107,11 @@ class Fields:
         _COUNT,
         belongs_to="temperature",
         also="floor_scale",
+        excludes={
+            "log f is 0 for temperature_rate 1; hint: temperature_rate=2": lambda s: (
+                s.temperature == "log" and s.temperature_rate == 1
+            )
+        },
     )
     temperature_start: int = described(
         1,
@@ -127,6 +148,14 @@ class Fields:
         (_is_window, "be an integer of at least 1, or (left, right) with integers or None"),
         also="window_size sliding_window",
         setting=True,
+        excludes={
+            "a window of so many keys looks back from the query; hint: causal=True, or window=(left, right)": (
+                lambda s: isinstance(s.window, int) and not s.causal
+            ),
+            "a window that is open on both sides hides nothing; hint: window=None": lambda s: (
+                s.window == (None, None)
+            ),
+        },
     )
     block: int | None = described(
         None,
@@ -138,6 +167,14 @@ class Fields:
         "number of leading keys that every query sees; causal after them",
         _COUNT,
         setting=True,
+        excludes={
+            "a prefix opens keys that a causal mask closes; hint: causal=True": lambda s: (
+                s.prefix is not None and not s.causal
+            ),
+            "a window or a block closes keys that a prefix opens; hint: mask='boolean', which says what is meant": (
+                lambda s: s.prefix is not None and (s.window is not None or s.block is not None)
+            ),
+        },
     )
     mask: Literal["boolean", "additive"] | None = described(
         None,
@@ -164,13 +201,36 @@ class Fields:
         _COUNT,
         also="n_kv_heads num_kv_heads num_key_value_heads kv_num_heads n_kv n_kv_head num_kv",
         setting=True,
+        excludes={
+            "kv_heads must divide heads: each head of keys is read by as many heads of queries": (
+                lambda s: s.heads % s.key_heads != 0
+            )
+        },
     )
     packed: bool = described(
         False,
         "one matrix w_in (and bias b_in) with columns q | k | v replaces w_q, w_k and w_v",
+        excludes={
+            "packed and latent exclude each other": lambda s: s.packed and s.latent is not None
+        },
     )
     latent: Latent | None = described(
-        None, "keys and values computed from a shared latent, as in multi-head latent attention"
+        None,
+        "keys and values computed from a shared latent, as in multi-head latent attention",
+        excludes={
+            "a latent is shared by all heads, and has no kv_heads; hint: kv_heads=None": lambda s: (
+                s.latent is not None and s.kv_heads is not None
+            ),
+            "with a latent it is the latent that is normalised; hint: Latent(norm='rms') in place of qk_norm": (
+                lambda s: (
+                    s.latent is not None and (s.qk_norm is not None or s.value_norm is not None)
+                )
+            ),
+            "keys of a latent have scores that are dot products of all their columns; "
+            "hint: score='dot', truncate=None": (
+                lambda s: s.latent is not None and (s.score != "dot" or s.truncate is not None)
+            ),
+        },
     )
     qk_norm: Literal["rms", "layer", "l2"] | None = described(
         None,
@@ -184,16 +244,37 @@ class Fields:
         "head",
         "whether qk_norm normalises the vector of each ``head``, or that of all ``heads`` side by side, with gains for "
         "all their columns",
+        excludes={
+            "qk_norm_over='heads' belongs to qk_norm 'rms' or 'layer' of several heads; hint: qk_norm_over='head'": (
+                lambda s: (
+                    s.qk_norm_over == "heads"
+                    and (s.qk_norm not in ("rms", "layer") or s.heads == 1)
+                )
+            )
+        },
     )
     qk_norm_of: Literal["both", "keys"] = described(
         "both",
         "whether qk_norm normalises queries and keys, ``both``, or ``keys`` alone (attention residuals)",
+        excludes={
+            "qk_norm_of='keys' belongs to qk_norm; hint: qk_norm_of='both'": lambda s: (
+                s.qk_norm_of == "keys" and s.qk_norm is None
+            )
+        },
     )
     value_norm: Literal["rms"] | None = described(
         None, "normalise values in each head: ``rms``, with a gain g_v if given", also="v_norm"
     )
     eps: int | float | Fraction = described(
-        0, "the ε of qk_norm and value_norm", also="epsilon", setting=True
+        0,
+        "the ε of qk_norm and value_norm",
+        also="epsilon",
+        setting=True,
+        excludes={
+            "eps belongs to qk_norm 'rms' or 'layer', or to value_norm": lambda s: (
+                bool(s.eps) and s.qk_norm in (None, "l2") and s.value_norm is None
+            )
+        },
     )
     position: Position | None = described(
         None,
@@ -205,18 +286,30 @@ class Fields:
             "how scores become weights: ``softmax``, ``sigmoid`` (minus log n_k, unless a bias is given), ``relu`` "
             "(divided by n_k), ``relu_sum`` (not divided), ``sparsemax``, ``entmax`` (1.5)",
             also="normalizer",
+            excludes={
+                "scores of distances are never positive, and relu makes 0 of them; "
+                "hint: bias=True, or another normaliser": (
+                    lambda s: (
+                        s.score == "distance"
+                        and s.normaliser in ("relu", "relu_sum")
+                        and not (s.bias or s.scale or s.mask == "additive")
+                    )
+                )
+            },
         )
     )
     base: Literal[2] | None = described(
         None,
         "2 for powers of two in place of powers of e",
         (lambda x: whole(x, 2) and x == 2, "be None, for e, or 2"),
+        excludes={"base belongs to normaliser 'softmax'": _belongs_to_softmax("base")},
     )
     sink: Literal["given", "zero"] | None = described(
         None,
         "extra logit in each softmax row that takes weight but has no value: ``given`` (input ``sink``, one per head) "
         "or ``zero``",
         also="sinks s_aux sink_logits",
+        excludes={"sink belongs to normaliser 'softmax'": _belongs_to_softmax("sink")},
     )
     stabilised: bool = described(
         True, "subtract the row maximum before exponentiating", also="stabilized"
@@ -224,6 +317,12 @@ class Fields:
     fully_masked: Literal["zeros", "nan", "error"] = described(
         "zeros",
         "result of a row in which no key is allowed: ``zeros``, ``nan`` or ``error``",
+        excludes={
+            "with a sink, sigmoid or relu a row that is fully masked is not 0/0 but zeros; "
+            "hint: fully_masked='zeros'": (
+                lambda s: s.fully_masked != "zeros" and not s.sums_to_one
+            )
+        },
     )
     dropout: int | float | Fraction = described(
         0,
@@ -242,16 +341,31 @@ class Fields:
         "before",
         "whether the output gate comes ``before`` or ``after`` the output projection; after it ``gate`` has a number "
         "for each query and column of the output, or for each query",
+        excludes={
+            "output_gate_place belongs to output_gate; hint: output_gate_place='before'": (
+                lambda s: s.output_gate_place == "after" and not s.output_gate
+            )
+        },
     )
     lse: bool = described(
         False,
         "return (output, L), where L is the logarithm of each row's divisor",
         also="return_lse return_softmax_lse with_lse output_lse return_logsumexp",
+        excludes={"lse belongs to normaliser 'softmax'": _belongs_to_softmax("lse")},
     )
 
 
 # Errors of any function lead from these words to the fields.
 register_fields({f.name: f.metadata["also"] for f in fields(Fields)})
+
+
+def contradictions() -> dict[str, Callable[[Any], bool]]:
+    """Return the combinations that fields exclude: a reason, and the condition under which an attention is refused."""
+    return {
+        reason: condition
+        for f in fields(Fields)
+        for reason, condition in f.metadata["excludes"].items()
+    }
 
 
 def settings() -> tuple[str, ...]:

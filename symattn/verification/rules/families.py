@@ -122,11 +122,11 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
             _make_logarithmic_grid(1, 1e3),
             spec=unit,
         )
-    for step in spec.pipeline("qkv"):
-        row = ARRAYS[step.name]
-        if step.errors == "adds" and row.noun:
+    for adding in spec.pipeline("qkv"):
+        row = ARRAYS[adding.name]
+        if adding.errors == "adds" and row.noun:
             words = f"{row.noun} is {{}} times what it should be"
-            yield _make_family(row.blames, words, (step.name,), times, _HUNDRED)
+            yield _make_family(row.blames, words, (adding.name,), times, _HUNDRED)
     if isinstance(position, Alibi | Buckets):
         one = "the linear bias is {} times what it should be"
         of = (
