@@ -262,6 +262,14 @@ def needed(spec: Attention, names: Collection[str]) -> list[str]:
     return required(spec) + ["doc"] * (spec.documents and not {"doc_q", "doc_k"} & set(names))
 
 
+def check_combination(spec: Attention, names: Collection[str]) -> None:
+    """Raise InputError if an input of attention is missing among ``names``, or one does not belong to the others.
+
+    Names that no specification has are left out: they stand for what is computed from inputs.
+    """
+    _shapes_of_spec_inputs(spec, frozenset(name for name in names if name in ARRAYS))
+
+
 def check_names(spec: Attention, names: Collection[str]) -> None:
     """Raise InputError for a name that is no input of any specification."""
     for name in names:

@@ -10,7 +10,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
 from symattn.attention.fields import field_types, members, words
-from symattn.attention.inputs import NEEDED, OPTIONAL
+from symattn.attention.inputs import NEEDED, OPTIONAL, check_combination, required
 from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import (
@@ -295,6 +295,7 @@ class _Agreement(Parameters):
         if self._destination and not {*_QKV} <= {a.input for a in arguments}:
             raise unknown(self.label, self._destination)
         self._check_masks(arguments)
+        self._check_combination(arguments)
         r = self.request
         notes = [self.guessed] if self.guessed else []
         if any(meaning(p.name) == "tile" and p.default is Parameter.empty for p in self.parameters):
@@ -577,6 +578,17 @@ class _Agreement(Parameters):
                 raise InputError(
                     f"{self.label}: no parameter for the specification's {what} is known; {hint}"
                 )
+
+    def _check_combination(self, arguments: tuple[Argument, ...]) -> None:
+        """Raise InputError if the definition has no value for the inputs that the parameters stand for."""
+        spec = self.request.spec
+        given = {a.input for a in arguments if a.input is not None}
+        # Masks were checked before, and a request may have some that its definition leaves open.
+        masks = {name for name in required(spec) if name in MASKS}
+        try:
+            check_combination(spec, given - {*MASKS} | masks)
+        except InputError as error:
+            raise InputError(f"{self.label}: as its parameters are named, {error}") from None
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------

@@ -5,13 +5,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from inspect import Parameter, Signature
-from typing import Any
+from itertools import product
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import sympy
 
-from symattn import Attention, Block, InputError, LayerNorm, LinearAttention, Merge, RMSNorm, Rotary, verify
+from symattn import Attention, Block, InputError, Latent, LayerNorm, LinearAttention, Merge, RMSNorm, Rotary, verify
 from symattn.attention.codec.field_values import field_of
 from symattn.attention.fields import field_types, members
 from symattn.attention.inputs import NEEDED, OPTIONAL, accepted, required
@@ -311,6 +312,35 @@ def test_the_option_of_an_input_gives_it(name: str) -> None:
         fields[field] = field_of(Attention, field, first or True, option)
     assert name in accepted(Attention(**fields))
     assert name not in accepted(Attention())
+
+
+_OF_LATENTS = ("x", "w_q", "w_dq", "w_uq", "w_dkv", "w_uk", "w_uv", "w_kr", "g_ckv", "g_cq")
+
+
+@pytest.mark.parametrize("absorbed", [False, True])
+@pytest.mark.parametrize("queries", [False, True])
+@pytest.mark.parametrize("norm", [None, "rms"])
+def test_latents_get_what_they_are_computed_from_or_are_refused(
+    absorbed: bool, queries: bool, norm: Literal["rms"] | None
+) -> None:
+    spec = Attention(heads=2, latent=Latent(absorbed=absorbed, queries=queries, norm=norm))
+    agreed = set()
+    for left_out in product(*([(), (name,)] for name in _OF_LATENTS)):
+        names = [name for name in _OF_LATENTS if (name,) not in left_out]
+        function = eval(f"lambda {', '.join(names)}: 0")
+        try:
+            inputs = agree(function, Request.of(spec), "attention").inputs
+        except InputError:
+            continue
+        known = set(inputs)
+        for step in spec.pipeline(frozenset(inputs)):
+            assert known.issuperset(step.of), (inputs, step)
+            known.add(step.name)
+        agreed.add(inputs)
+    # The queries come from a latent or from a matrix; a norm may have gains.
+    from_queries = ("w_dq", "w_uq") if queries else ("w_q",)
+    assert ("x", *from_queries, "w_dkv", "w_uk", "w_uv", "w_kr") in agreed
+    assert len(agreed) == (1 if norm is None else 4 if queries else 2)
 
 
 def test_names_of_other_definitions_lead_to_these() -> None:
