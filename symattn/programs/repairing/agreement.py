@@ -12,7 +12,7 @@ from collections import Counter
 
 _LEAST_TOKENS = 3  # of an expression that says anything,
 _LEAST_TOKENS_OF_STATEMENT = 7  # and of a statement whose names do not count
-_TOKEN = re.compile(r"\w+|\*\*|//|\S")
+TOKEN_OF_CODE = re.compile(r"\w+|\*\*|//|\S")
 _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?!\s*\()")
 
 
@@ -38,7 +38,7 @@ def _parts_of(tree: ast.AST) -> Counter[str]:
             text, least = ast.unparse(node), _LEAST_TOKENS
         else:
             continue
-        if len(_TOKEN.findall(text)) >= least:
+        if len(TOKEN_OF_CODE.findall(text)) >= least:
             result[text] += 1
     return result
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
+from symattn.programs.repairing.agreement import TOKEN_OF_CODE
 from symattn.programs.repairing.edits import LOOKED_AT, BlockRule, BlockStatement, shown_change
 from symattn.verification.repair import Replacement
 
@@ -22,7 +23,6 @@ _LEAST_ALIKE = 0.5  # of the tokens of a statement and of what stands in its pla
 _LEAST_ALIKE_BEFORE = 0.3  # and of two statements with different names
 _MOST_TWINS = 12  # statements that one is compared with
 _WORD = re.compile(r"(?<![\w.'\"])[A-Za-z_]\w*")
-_TOKEN = re.compile(r"\w+|\*\*|//|\S")
 
 
 def write_as_twin(s: BlockStatement) -> Changes:
@@ -84,7 +84,7 @@ def _twins_of(s: BlockStatement, own: str) -> Iterator[tuple[str, str]]:
 @lru_cache(maxsize=1 << 14)
 def _likeness(one: str, other: str) -> float:
     """Return which part of the tokens of two texts is the same, from 0 to 1."""
-    tokens = _TOKEN.findall(one), _TOKEN.findall(other)
+    tokens = TOKEN_OF_CODE.findall(one), TOKEN_OF_CODE.findall(other)
     return difflib.SequenceMatcher(None, *tokens, autojunk=False).ratio()
 
 
@@ -112,7 +112,7 @@ def _translated_name(word: str, other: str, name: str) -> str:
 
 def _names_that_differ(twin: str, own: str) -> dict[str, str]:
     """Return the names that stand in a statement where its twin has others."""
-    old, new = _TOKEN.findall(twin), _TOKEN.findall(own)
+    old, new = TOKEN_OF_CODE.findall(twin), TOKEN_OF_CODE.findall(own)
     names: dict[str, str] = {}
     for tag, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if tag == "replace" and b - a == d - c:
