@@ -977,6 +977,13 @@ _WITHOUT_DEVICE = ", or set TRITON_INTERPRET=1, with which kernels of Triton run
 def _check_usable(session: Session) -> None:
     tried = session.called
     failed = [r.outcome.error for r in tried if r.outcome.error is not None]
+    # Where the budget ends before the first call, nothing is known of the inputs.
+    if not tried and session.effort.over:
+        raise Unusable(
+            f"{session.runner.describe()}: the budget of {session.budget:g} s ended before the first call; "
+            "hint: a larger --budget",
+            CannotRunHere,
+        )
     if not tried:
         raise Unusable(
             f"{session.runner.describe()}: no input fits {session.subject.what} within {session.domain.words}",

@@ -1,5 +1,6 @@
 """No clock decides an answer: what is tried is counted, limits that struck are told; one thread of BLAS is used."""
 
+import itertools
 import os
 import re
 import subprocess
@@ -16,6 +17,7 @@ import symattn
 from symattn import Attention, Domain, Precision, Report, Verdict, audit, bound, verify
 from symattn.bounds.called_target import Convention, Failure, Inputs, Memory, Outcome
 from symattn.bounds.inputs import Maker
+from symattn.document.errors import CannotRunHere
 from symattn.models.auditing.examining import examine
 from symattn.programs import asserted, process
 from symattn.programs.child import verify_target
@@ -257,6 +259,14 @@ def test_a_limit_of_seconds_that_struck_is_told(clock: Clock) -> None:
     assert first.startswith("Stopped at the effort limit of 2 s: some cases were not tried of: shapes")
     assert second.startswith("Stopped at the effort limit of 2 s: some causes and smaller inputs were not tried")
     assert told(budget=1e5) == ()
+
+
+def test_a_budget_that_ends_before_the_first_call_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = itertools.count()
+    for name in ("monotonic", "process_time"):
+        monkeypatch.setattr(effort, name, lambda: float(next(moments)))
+    says = "the budget of 0.001 s ended before the first call; hint: a larger --budget"
+    refuses(verify, UNSCALED, layout="nd", budget=0.001, says=says, kind=CannotRunHere)
 
 
 def test_a_count_of_runs_ends_all_searches_for_causes_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
