@@ -25,7 +25,7 @@ from symattn.document.model import (
     Text,
     headers,
 )
-from symattn.document.notation import Node, Product, equals, node, replaced
+from symattn.document.notation import Node, Product, WrittenNumber, equals, node, replaced
 from symattn.document.text import text
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ def _yield_head_conventions(spec: Attention) -> Iterator[str]:
 
 def _formula_of_rms_norm(x: str, eps: int | float | Fraction) -> str:
     """√(mean(x²) + ε)."""
-    return f"√{{mean({x}²){f' + {{{Fraction(eps)}}}' if eps else ''}}}"
+    return f"√{{mean({x}²){f' + {{{WrittenNumber(eps).typed}}}' if eps else ''}}}"
 
 
 def _yield_vector_conventions(spec: Attention) -> Iterator[str]:

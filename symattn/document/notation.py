@@ -223,8 +223,54 @@ class Commas(Node):
     parts: tuple[Node, ...]
 
 
+class WrittenNumber(Fraction):
+    """The exact value of a number in a definition, printed as it was written: 0.3, not 5404319552844595/2⁵⁴.
+
+    Sums and comparisons are those of fractions. A float is printed by its shortest digits, unless its quotient is as
+    short: 1/4.
+
+    >>> WrittenNumber(0.3).typed, WrittenNumber(1e-6).typed, WrittenNumber(0.25).typed
+    ('0.3', '10^{−6}', '1/4')
+    >>> WrittenNumber(0.3) == Fraction(0.3)
+    True
+    """
+
+    __slots__ = ()
+
+    @property
+    def typed(self) -> str:
+        """The number as the text of a formula."""
+        mantissa, power = self._split_decimal
+        raised = f"10^{{{power}}}" if power else ""
+        return " · ".join(filter(None, (mantissa, raised))).replace("-", "−")
+
+    @property
+    def node(self) -> Node:
+        """The number as a node."""
+        mantissa, power = self._split_decimal
+        # Without a point, and without a power, the digits are those of a quotient.
+        is_quotient = not power and "." not in mantissa
+        size: Node = Number(abs(self)) if is_quotient else Decimal(mantissa.removeprefix("-"))
+        if power:
+            raised = Power(Number(Fraction(10)), node(power))
+            size = Product((size, raised), "·") if mantissa else raised
+        return Neg(size) if self < 0 else size
+
+    @property
+    def _split_decimal(self) -> tuple[str, int]:
+        """The digits, "" if they are 1, and the power of ten that multiplies them, or the quotient and 0."""
+        rounded, quotient = float(self), str(Fraction(self))
+        digits = repr(rounded).removesuffix(".0")
+        if Fraction(rounded) != self or len(quotient) <= len(digits):
+            return quotient, 0
+        mantissa, _, power = digits.partition("e")
+        return ("" if power and mantissa == "1" else mantissa), int(power or 0)
+
+
 def node(x: Like) -> Node:
     """Return an ``int``, ``Fraction`` or name as a node; a node is returned unchanged."""
+    if isinstance(x, WrittenNumber):
+        return x.node
     if isinstance(x, Node):
         return x
     if isinstance(x, str):

@@ -25,7 +25,7 @@ from symattn.attention.letters_of_attention import N_Q, SIZES, SYMBOLS, N
 from symattn.document.formulas import formula, running_text
 from symattn.document.model import Block as Piece
 from symattn.document.model import Document, Heading, Items, Paragraph, Step, Steps, Text
-from symattn.document.notation import Node, name, replaced
+from symattn.document.notation import Node, WrittenNumber, name, replaced
 
 if TYPE_CHECKING:
     from symattn.attention.layers.block import Block
@@ -168,7 +168,7 @@ def norm_convention(norm: str, eps: int | float | Fraction) -> Text:
     """Return the convention of a norm."""
     words = "mean and variance are those of each token, the variance with the divisor $d_model$"
     return running_text(
-        f"$ε = {Fraction(eps)}$: {'the mean is that of each token' if norm == 'rms' else words}"
+        f"$ε = {WrittenNumber(eps).typed}$: {'the mean is that of each token' if norm == 'rms' else words}"
     )
 
 

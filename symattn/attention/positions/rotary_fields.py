@@ -15,6 +15,7 @@ from symattn.attention.constants import Number, number, numbers, pi
 from symattn.attention.fields import Described, check, finite, refusal
 from symattn.attention.positions.rotary import powers_of
 from symattn.document.errors import InputError, Undecided
+from symattn.document.notation import WrittenNumber
 
 
 class _Scaling(Described):
@@ -40,7 +41,16 @@ class _Scaling(Described):
     def numbers(self: Any) -> dict[str, Fraction]:
         """The fields that are numbers; formulas refer to them as ``@factor``."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {name: Fraction(x) for name, x in values.items() if finite(x)}
+        return {name: WrittenNumber(x) for name, x in values.items() if finite(x)}
+
+
+def _write_tenth_of_log(weight: Number) -> str:
+    """Return w log(s)/10 as the text of a formula."""
+    written = WrittenNumber(weight).typed
+    # A decimal stays as it was written, as 10 divided by it would have other digits.
+    if "." in written:
+        return f"{written} log(@factor)/10"
+    return f"log(@factor)/{{{10 / Fraction(weight)}}}"
 
 
 def _check_numbers(spec: object, *fields: str) -> None:
@@ -127,7 +137,10 @@ class NTKScaling(_Scaling):
         """ω_l s^(−2l/(r−2))."""
         if self.length is None:
             return "$φ_ℓ @factor^{−2 ℓ/{r − 2}}$"
-        grown = f"@factor {{n/@length}} − {{{Fraction(self.factor) - 1}}}"
+        # The difference of a float and 1 would have other digits.
+        whole = self.factor % 1 == 0
+        rest = self.factor - 1 if whole else "@factor − 1"
+        grown = f"@factor {{n/@length}} − {{{rest}}}"
         return f"$φ_ℓ s^{{−2 ℓ/{{r − 2}}}}$, $s = {grown}$ for n > {self.length} positions, else 1"
 
 
@@ -223,7 +236,7 @@ class YarnScaling(_Scaling):
         if self.factor <= 1 or self.weight == self.shared:
             return ""
         weights = (self.weight, self.shared) if self.shared else (self.weight,)
-        sides = (f"{{1 + log(@factor)/{{{10 / Fraction(w)}}}}}" if w else "1" for w in weights)
+        sides = (f"{{1 + {_write_tenth_of_log(w)}}}" if w else "1" for w in weights)
         return "/".join(sides)
 
     @property

@@ -25,7 +25,7 @@ from symattn.attention.positions.position_fields import (
 )
 from symattn.attention.positions.rotary_steps import find_angles
 from symattn.attention.stages.tokens import project
-from symattn.document.notation import Like
+from symattn.document.notation import Like, WrittenNumber
 
 
 # -- queries and keys rotated ------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def _add_rotary_table_steps(flow: Flow, rope: Rotary, role: str, letter: str) ->
     place = given_place if len(names) > 1 else "{i − 1 + @start}" if rope.start else "{i − 1}"
     angle = "θ" if rope.triples else "ω"
     numbers = rope.scaling.numbers if rope.scaling else {}
-    values: dict[str, Like] = {"start": rope.start, "base": Fraction(rope.base), **numbers}
+    values: dict[str, Like] = {"start": rope.start, "base": WrittenNumber(rope.base), **numbers}
     for index, function in enumerate(("cos", "sin")):
         reason = partial(_of_triples if rope.triples else _of_frequencies, rope, function)
         times = (

@@ -24,7 +24,7 @@ from symattn.attention.flow import EACH, Flow
 from symattn.attention.letters_of_attention import query_place
 from symattn.attention.positions.position_fields import Shaw
 from symattn.attention.stages import positions, tokens
-from symattn.document.notation import Like
+from symattn.document.notation import Like, WrittenNumber
 
 if TYPE_CHECKING:
     from symattn.attention.spec import Attention
@@ -69,7 +69,7 @@ def _add_norm_step(flow: Flow, role: str, kind: str, across: bool = False) -> No
     count = "h_kv" if role == "k" and flow.spec.group > 1 else "h"
     entries = partial(_normed_entries_across_heads, count) if across else _normed_entries
     typed, of = partial(entries, kind, bool(flow.spec.eps), role, names), (role, *names)
-    values = {"eps": Fraction(flow.spec.eps)}
+    values = {"eps": WrittenNumber(flow.spec.eps)}
     flow.add(
         f"{role}_normed",
         run,
@@ -228,7 +228,7 @@ def scaling(flow: Flow) -> None:
         typed = "out[i,j] = scale[a] 0[i,j] -- head $a$" if several else "out[i,j] = t 0[i,j]"
     else:
         run, reason, of = partial(scores.scale_by, factor=scale), "as specified", ["scores"]
-        written, values = "@0" if scale == 1 else "@scale @0", {"scale": Fraction(scale)}
+        written, values = "@0" if scale == 1 else "@scale @0", {"scale": WrittenNumber(scale)}
     flow.add(
         "scaled",
         run,
@@ -281,7 +281,7 @@ def capping(flow: Flow) -> None:
     run, written, values = (
         partial(scores.softcap, cap=cap),
         "@cap tanh(@0/@cap)",
-        {"cap": Fraction(cap)},
+        {"cap": WrittenNumber(cap)},
     )
     flow.add(
         "capped",
