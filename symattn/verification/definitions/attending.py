@@ -252,7 +252,7 @@ def in_front(layout: Layout, i: int) -> dict[str, int]:
 
 
 def inputs(spec: Attention, layout: Layout) -> tuple[Input, ...]:
-    """Return q, k, v, and the other inputs that the specification needs."""
+    """Return q, k, v, and the other inputs that the specification needs. Raises ``InputError`` for labels or tables."""
     shapes = {
         "q": axes(spec, layout, "h", "n_q", "d_k"),
         "k": axes(spec, layout, "g", "n_k", "d_k"),
@@ -269,6 +269,11 @@ def inputs(spec: Attention, layout: Layout) -> tuple[Input, ...]:
         "keep": lambda shape, rng: (rng.random(shape) < 0.7) | (np.arange(shape[-1]) == 0),
     }
     names = ["q", "k", "v", *needed(spec, ("q", "k", "v"))]
+    beside = [name for name in names if name not in shapes]
+    if beside:
+        raise InputError(
+            f"a definition with log-sums or weights takes {', '.join(shapes)}; it has no place for {', '.join(beside)}"
+        )
     return tuple(Input(n, shapes[n], _WORDS[n], entries.get(n)) for n in dict.fromkeys(names))
 
 
