@@ -112,6 +112,7 @@ EXAMPLES: tuple[Any, ...] = (
     *(Attention(normaliser=name) for name in NORMALISERS),  # type: ignore[arg-type]
     LayerNorm(),
     RMSNorm(one_plus=True),
+    RMSNorm(residual="returned"),
     Merge(),
     Attention(lse=True),
     Attention(lse=True, causal=True, sink="zero"),

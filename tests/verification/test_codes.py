@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -18,6 +19,7 @@ from symattn import (
     DepthAttention,
     Differential,
     Gradient,
+    InputError,
     LayerNorm,
     LinearAttention,
     LinearScaling,
@@ -30,6 +32,7 @@ from symattn import (
     verify,
 )
 from symattn.attention import softmax
+from symattn.attention.fields import field_types, members, words
 from symattn.attention.flow import STEPS_TO_BLAME
 from symattn.faults.corpus import SPECIFICATIONS, names
 from symattn.programs.specifications import definitions_of
@@ -131,6 +134,33 @@ def test_every_mistake_of_a_specification_has_a_code(spec: Attention) -> None:
 @pytest.mark.parametrize("spec", _DEFINITIONS, ids=repr)
 def test_every_mistake_of_a_definition_has_a_code(spec: Any) -> None:
     assert _without(_of_definition(spec)) == []
+
+
+def _yield_neighbours(spec: Any) -> Iterator[Any]:
+    """Yield the definitions that differ in one field which takes words, or is true or false."""
+    # Gradients have a single field: the definition that they are taken of.
+    of = getattr(spec, "attention", None) if isinstance(spec, Gradient) else None
+    if of is not None:
+        for neighbour in _yield_neighbours(of):
+            with suppress(InputError):
+                list(islice(definitions_of(Gradient(neighbour)), 2))
+                yield Gradient(neighbour)
+        return
+    for field, hint in field_types(type(spec)).items():
+        choices = (False, True) if bool in members(hint) else words(hint)
+        for choice in choices:
+            # Some fields need others, and some definitions are not verified.
+            with suppress(InputError):
+                neighbour = replace(spec, **{field: choice})
+                list(islice(definitions_of(neighbour), 2))
+                yield neighbour
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("spec", _DEFINITIONS, ids=repr)
+def test_every_mistake_has_a_code_whatever_a_field_says(spec: Any) -> None:
+    without = {neighbour: _without(_of_definition(neighbour)) for neighbour in _yield_neighbours(spec)}
+    assert {repr(neighbour): sentences for neighbour, sentences in without.items() if sentences} == {}
 
 
 def test_codes_are_in_kebab_case_and_stand_under_a_step() -> None:
