@@ -183,8 +183,7 @@ def identity_of_definition(
             n: a for n, a in drawn.items() if a.dtype.kind in "biu" or not np.isfinite(a).all()
         }
         which = equal_sizes(fitted), tuple(names.split()), shapes
-        named = definition.named(fitted)
-        run = ResidueRun(compute, *which, fixed, random, work, results, tables=True, named=named)
+        run = ResidueRun(compute, *which, fixed, random, work, results, tables=True, named=fitted)
         run.is_refuting = is_refuting
         run.loose = [k for k, name in enumerate(definition.outputs) if name in definition.loose]
         runs.append(run)

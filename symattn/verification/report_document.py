@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from decimal import ROUND_CEILING, Decimal
 from itertools import islice
 
@@ -388,19 +388,12 @@ def _describe_largest_tried_sizes(report: Report) -> str:
     """Return the largest sizes that were tried together, as the end of a sentence."""
     sizes = report.largest
     floats, residues = sizes.floats, sizes.residues
-    if "n_q" in floats and "n_k" not in floats:
-        floats, residues = map(_name_one_length, (floats, residues))
     result = f", the largest {equal_sizes(floats)} at once" if floats else ""
     if residues:
         unbounded = "" if sizes.bounded else ", without a bound"
         stages = f"{sizes.stages} of {sizes.planned} stages"
         result += f"; on residues {equal_sizes(residues)} at once ({stages}{unbounded})"
     return result
-
-
-def _name_one_length(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return sizes of a definition with one number of tokens, which is called n."""
-    return {"n" if name == "n_q" else name: n for name, n in sizes.items() if name != "n_k"}
 
 
 def _count_cases(report: Report) -> str:

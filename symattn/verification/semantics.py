@@ -486,7 +486,7 @@ class ResidueRun:
         tables: bool = False,
         named: Mapping[str, int] | None = None,
     ) -> None:
-        self.named = named or {}  # the sizes by the names of a domain
+        self.named = named or {}  # the sizes by the letters of the definition
         self.compute, self.sizes, self.random, self.work = compute, sizes, random, work
         self.numbers = tuple(n for n in numbers if n in shapes)
         self.loose: Collection[int] = ()  # outputs whose axes of length 1 may differ

@@ -99,7 +99,7 @@ def find_largest_judged_sizes(session: Session) -> LargestSizes:
     """Return the sizes of the largest call that was judged, and of the largest on residues."""
     every = (*session.records, *session.larger)
     returned = (r for r in every if r.outcome.error is None and session.tells(r.case))
-    judged = [session.subject.source.sizes(r) for r in returned]
+    judged = [session.subject.source.own_sizes(r) for r in returned]
     return hints.largest_sizes(judged, session.identity)
 
 
@@ -187,7 +187,7 @@ def _beyond_bounds(session: Session) -> Iterator[str]:
     results = sorted(filter(lost, session.records), key=lambda r: r.case.size)
     if results:
         smallest, several = results[0], "s" * (len(results) > 1)
-        at = f"{smallest.case.name}; {equal_sizes(session.subject.source.sizes(smallest))}"
+        at = f"{smallest.case.name}; {equal_sizes(session.subject.source.own_sizes(smallest))}"
         yield (
             f"For {len(results)} input{several} it returns NaN or infinities where no bound holds, since numbers may "
             f"overflow or scores are too coarse there: the smallest is: {at}."

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, LinearAttention, verify
+from symattn import Attention, LinearAttention, RMSNorm, verify
 
 SUMMED = LinearAttention(feature="identity", normalised=False, causal=True)
 
@@ -36,3 +36,15 @@ def test_an_attention_has_two_lengths() -> None:
     words = " ".join(str(verify(weighs_values, Attention(), examples=5)).split())
     assert "the largest n_q = " in words
     assert ", n_k = " in words
+
+
+def normalises(x: Any, gain: Any = 1) -> Any:
+    return x / np.sqrt((x * x).mean(axis=-1, keepdims=True)) * gain
+
+
+def test_a_norm_has_n_rows_of_d_columns() -> None:
+    report = verify(normalises, RMSNorm(eps=0), examples=5)
+    assert {*report.largest.floats, *report.largest.residues} <= {"b", "n", "d"}
+    words = " ".join(str(report).split())
+    assert ", d = " in words
+    assert "d_k" not in words
