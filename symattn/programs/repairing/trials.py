@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -136,6 +137,7 @@ class Trials:
         self._target, self._samples = target, samples
         self.sources = Sources(target.written)
         self._traced: _TracedCalls | None = None  # calls without edits
+        self._traced_samples: tuple[JudgedSample, ...] = ()
         self._observed: Observed | None = None
         # what kernels have to store on the first sample
         self._expected: ExpectedStores | None = None
@@ -484,7 +486,9 @@ class Trials:
         more or all to fewer; a loop repeats itself; or an array that had entries has none.
         """
         if self._traced is None:
-            self._traced = self._trace_calls(self._target.version(self.sources.rebuild()))
+            original = self._target.version(self.sources.rebuild())
+            self._traced_samples = self._choose_traced_samples(original)
+            self._traced = self._trace_calls(original)
         before, now = self._traced, self._trace_calls(version)
         edited_source = self.sources.functions[self.sources.at(edits[0].place)]
         joined = edits[0]
@@ -554,6 +558,18 @@ class Trials:
                 waiting += functions_called_in(called.tree)
         return result
 
+    def _choose_traced_samples(self, original: Target) -> tuple[JudgedSample, ...]:
+        """Return the calls whose paths are compared: the first one, and the largest of the various ones.
+
+        A call that raises shows the code before the place where it raises alone, and every repair lets it go on: others
+        come in its place, and right ones if all wrong ones raise.
+        """
+        usual = (self._samples.first[0], self._samples.various[-1])
+        right = sorted((s for s in self._samples.all if not s.wrong), key=_count_sample_entries)
+        ordered = (usual[0], *self._samples.various[::-1], *right[::-1])
+        returning = (s for s in ordered if self._call_version_on_sample(original, s).error is None)
+        return tuple(islice(returning, len(usual))) or usual
+
     def _trace_calls(self, version: Target) -> _TracedCalls:
         """Return how often each line of the user's file runs in two cases, and the names of arrays without entries."""
         result = _TracedCalls()
@@ -568,8 +584,7 @@ class Trials:
             result.empty_names.update((frame.f_code.co_name, name) for name in empty)
             return trace
 
-        # The first case, and the largest of the various ones.
-        for sample in (self._samples.first[0], self._samples.various[-1]):
+        for sample in self._traced_samples:
             with _install_trace_function(trace):
                 self._call_version_on_sample(version, sample)
         return result
