@@ -37,8 +37,6 @@ from symattn.verification.engine import Session
 from symattn.verification.repair import ExecutionPath, Repair, RepairPart, Repairs, Replacement
 
 MAX_EDITS = 8000  # single edits that are tried
-# further ones, once an edit is accepted by which the code takes another path
-MAX_AFTER_OTHER_PATH = 2500
 MAX_PAIRS = 3000  # pairs of edits: of tier 1 both, or one that repairs a part and one of tier 1
 # before these, pairs of an edit that repairs some calls whole, with one of tiers 1 and 2
 MAX_PAIRS_OF_HALVES = 4000
@@ -303,16 +301,15 @@ class _EditSearch:
     def found(self) -> Repairs:
         """Search tier by tier, until an edit is accepted by which the code keeps its path."""
         kernels = self._opened.has_kernels
-        most_after = MAX_AFTER_OTHER_PATH_OF_KERNELS if kernels else MAX_AFTER_OTHER_PATH
         left = 0 if kernels else MAX_EDITS
         if not kernels and self._settle_edits_that_read_idle_names():
             return self._collect_accepted_repairs()
         for tier in TIERS:
             left += MAX_EDITS_OF_KERNELS[tier] if kernels else 0
-            if self._accepted:
-                left = min(left, most_after)
+            if self._accepted and kernels:
+                left = min(left, MAX_AFTER_OTHER_PATH_OF_KERNELS)
                 # Enumerating a tier of kernels alone takes seconds.
-                if kernels and tier > self._last_tier_after_other_path:
+                if tier > self._last_tier_after_other_path:
                     break
             edits = self._enumerate_tier(tier)
             self._cut |= len(edits) > left
@@ -336,7 +333,7 @@ class _EditSearch:
                     return self._collect_accepted_repairs()
                 if self._accepted and kernels and not self._last_tier_after_other_path:
                     # Only an edit that is about as likely is worth a further search.
-                    left = min(left, most_after)
+                    left = min(left, MAX_AFTER_OTHER_PATH_OF_KERNELS)
                     self._last_tier_after_other_path = tier + 1
         # Pairs only if no single edit is accepted; interpreted kernels are too slow for pairs.
         if not self._accepted and not self._effort.over and not kernels:

@@ -394,25 +394,27 @@ def test_an_edit_that_reads_what_nothing_reads_comes_first_if_the_code_keeps_its
     assert search.found().repairs[0].new == first
 
 
-@pytest.mark.parametrize("reads", [True, False])
-def test_an_edit_of_another_path_that_reads_what_nothing_reads_shortens_the_search(
-    monkeypatch: pytest.MonkeyPatch, reads: bool
+@pytest.mark.parametrize("keeps_path", [True, False])
+def test_all_edits_are_tried_after_one_that_takes_another_path(
+    monkeypatch: pytest.MonkeyPatch, keeps_path: bool
 ) -> None:
     monkeypatch.setattr(choosing, "examine", lambda *_: EditAnswer(Grade.SAMPLED, new_search=True))
-    monkeypatch.setattr(choosing, "MAX_AFTER_OTHER_PATH", 10)
     session: Any = SimpleNamespace(budget=1e9, runner=None, effort_of_searches=Effort(inf), seed=0)
-    trials: Any = TrialsOfIdle(reads, True)
+    trials: Any = TrialsOfIdle(True, True)
     others = [_edit("constant", "2", str(number)) for number in range(10, 60)]
     apart = [replace(e, replacements=(Replacement(k + 3, 0, k + 3, 1, e.new),)) for k, e in enumerate(others)]
     trials.every = [*trials.every[1:], *apart]
     screen = trials.screen
+    last = "59" if keeps_path else ""
     trials.screen = lambda several: [
-        replace(s, strays=True) for s in screen(several) if several[s.number][0].new == "x * lost_factor"
+        replace(s, strays=several[s.number][0].new != last)
+        for s in screen(several)
+        if several[s.number][0].new in ("x * lost_factor", last)
     ]
     search = _EditSearch(session, trials, Opened("f.py", ""), SimpleNamespace(all=()), 1)  # type: ignore[arg-type]
-    result = search.found().repairs
-    assert [(repair.new, repair.path) for repair in result] == [("x * lost_factor", "other")]
-    assert search._tried == (11 if reads else 51)
+    result = [(repair.new, repair.path) for repair in search.found().repairs]
+    assert result == [("59", "same")] * keeps_path + [("x * lost_factor", "other")]
+    assert search._tried == 51
 
 
 def test_numbers_of_a_specification_are_floats_of_code_and_not_what_all_code_has() -> None:
