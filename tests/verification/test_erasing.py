@@ -20,7 +20,7 @@ from symattn.programs.specifications import definitions_of
 from symattn.programs.verifying import Options, verified
 from symattn.testing import AttentionFault, assert_close_to_exact
 from symattn.verification.definitions.linear_chunk_mistakes import Chunks, compute_by_wrong_chunks
-from symattn.verification.definitions.linear_ways import apply_normalised_form
+from symattn.verification.definitions.linear_ways import compute_in_form
 from symattn.verification.definitions.recurrent_law import recurrences
 from tests.verification.erasing_programs import MORE, by_chunks, by_tokens, draw
 from tests.verification.recurrent_programs import TYPES, rounded
@@ -65,7 +65,7 @@ def test_all_forms_are_a_loop_in_any_layout(model: str) -> None:
     outputs = [spec(**call, initial_state=state), (np.moveaxis(rows, 2, 1), last)]
     # Chunks of four tokens, as mistakes of chunks have them, and of all tokens.
     chunks = partial(compute_by_wrong_chunks, Chunks(), 4)
-    outputs.append(apply_normalised_form(spec, chunks, **given, initial_state=state))
+    outputs.append(compute_in_form(spec, chunks)(**given, initial_state=state))
     of = [recurrence(model, {n: a[i, j] for n, a in given.items()}, state[i, j]) for i in range(2) for j in range(3)]
     exact = [exact_values(x, size=4) for x in of]
     rows, last = np.stack([e.output for e in exact]), np.stack([e.state for e in exact])

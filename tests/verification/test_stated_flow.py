@@ -2,24 +2,41 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, LayerNorm, Merge, NTKScaling, RMSNorm, Rotary, YarnScaling, kind, verify
+from symattn import (
+    Attention,
+    InputError,
+    LayerNorm,
+    LinearAttention,
+    Merge,
+    NTKScaling,
+    Precision,
+    RMSNorm,
+    Rotary,
+    YarnScaling,
+    kind,
+    verify,
+)
 from symattn.attention.fields import whole
 from symattn.attention.flow import STEPS_TO_BLAME, Step
 from symattn.attention.letters_of_attention import letter
 from symattn.attention.norms import rms_norm
 from symattn.attention.spec_fields import described
 from symattn.attention.stated_flow import StatedFlow
+from symattn.bounds.case_result import UNFIT
 from symattn.bounds.changed_steps import ChangedSteps
 from symattn.document.text import text
 from symattn.programs.specifications import definitions_of
 from symattn.verification.definitions.definition_mistakes import both, of_computed_arrays
 from symattn.verification.definitions.definition_subject import Input
+from symattn.verification.definitions.linear_inputs import make_laid
+from symattn.verification.definitions.linear_mistakes import RULES_OF_RECURRENCES
 from symattn.verification.definitions.rotary_vectors import RotatedVectors
 from symattn.verification.definitions.stated_definition import define_in_steps
 from symattn.verification.rules import by_role
@@ -93,15 +110,18 @@ ROTARY = (
 def test_every_step_to_a_rotation_can_be_wrong(rotary: Rotary) -> None:
     spec = RotatedVectors(rotary=rotary, of=("q", "k"))
     rng, rows = np.random.default_rng(3), len(rotary.sections or ())
-    q, k = rng.standard_normal((2, 3, 10 if rotary.width else 8))
-    # Far positions, none of which a narrow format holds.
-    places = np.array([1, 130, 4099])
-    positions = np.stack([places + 7 * row for row in range(rows)]) if rows else places
-    right, changed = outputs(spec.return_run, {"q": q, "k": k, "positions": positions}), set[str]()
+    q, k = rng.standard_normal((2, 3, 10 if rotary.width else 32 if rotary.scaling else 8))
+    # Far positions, none of which a narrow format holds, and some within the length that a model was trained on.
+    every = (np.array([1, 130, 4099]), np.array([1, 5, 55]))
+    drawn_inputs = [
+        {"q": q, "k": k, "positions": np.stack([p + 7 * r for r in range(rows)]) if rows else p} for p in every
+    ]
+    changed = set[str]()
     for mistake in (*by_role.mistakes(spec), *by_role.further_mistakes(spec)):
-        assert isinstance(mistake.way, ChangedSteps)
-        assert differ(outputs(mistake.way, {"q": q, "k": k, "positions": positions}), right), mistake.cause
-        changed |= mistake.way.steps.keys()
+        way = mistake.way
+        assert isinstance(way, ChangedSteps)
+        assert any(differ(outputs(way, x), outputs(spec.return_run, x)) for x in drawn_inputs), mistake.cause
+        changed |= way.steps.keys()
     of_factor = {"cosines", "sines"} if rotary.scaling else set()
     assert changed == {"places", "frequencies", "angles", "q_rotated", "k_rotated"} | of_factor
 
@@ -129,6 +149,109 @@ def test_a_wrong_table_of_one_array_is_named_and_its_steps_are_shown() -> None:
     assert fault.cause == "in the keys alone: positions are one too large"
     assert fault.counterexample is not None
     assert fault.counterexample.steps[-1][0] == "k_rotated"
+
+
+_SUMS = {"feature": "identity", "normalised": False}
+RECURRENCES = (
+    LinearAttention(), LinearAttention(feature="exp", values_per_key=2, gate="token"), LinearAttention.named("gla"),
+    LinearAttention.named("gated-deltanet"), LinearAttention.named("mamba2"), LinearAttention.named("rwkv6"),
+    LinearAttention.named("rwkv7"), LinearAttention(**_SUMS, gate="token", state="vk", scale=True),
+    LinearAttention(**_SUMS, gate="token", gate_form="softplus", delta=True, beta_form="sigmoid"),
+    LinearAttention(**_SUMS, gate="head", step=True, step_form="softplus", step_most=0.5),
+)  # fmt: skip
+
+
+def drawn_rows(spec: LinearAttention) -> tuple[dict[str, Array], dict[str, Array]]:
+    """All inputs of a call, as a user passes them, and as the steps take them."""
+    subject = next(definitions_of(spec))
+    rng, names = np.random.default_rng(3), [i.name for i in subject.inputs]
+    sizes = {"h": 3, "n": 6, "m": 6, "d_k": 3, "d_v": 3}
+    passed = subject.draw(names, sizes, lambda name, shape: rng.standard_normal(shape), Precision.of("float32"), rng)
+    rows: dict[str, Array] = {}
+
+    def keep(**arrays: Array) -> Array:
+        rows.update(arrays)
+        return arrays["v"]
+
+    make_laid(spec, "nd")(keep)(**passed)
+    return passed, rows
+
+
+@pytest.mark.parametrize("spec", RECURRENCES, ids=repr)
+def test_each_role_of_a_recurrence_can_be_wrong(spec: LinearAttention) -> None:
+    passed, rows = drawn_rows(spec)
+    values = spec.trace(**rows)
+    assert np.allclose(outputs(spec, passed)[0], values["output"], rtol=1e-5)
+    right, changed = outputs(spec.return_run, rows), set[str]()
+    for mistake in by_role.mistakes(spec, RULES_OF_RECURRENCES):
+        assert isinstance(mistake.way, ChangedSteps)
+        # Arrays without heads have no other heads, and chunks of more tokens than there are are right.
+        with np.errstate(all="ignore"), suppress(*UNFIT):
+            if differ(outputs(mistake.way, rows), right):
+                changed |= mistake.way.steps.keys()
+    letters = {name: text(letter(typed)) for name, typed in spec.letters.items()}
+    for step, formula in zip(spec.pipeline(rows), spec.write_formulas(rows), strict=True):
+        assert formula.split(" = ")[0] == letters[step.name]
+        if step.name not in changed:
+            # β and Δ that are passed as such, and an erasure, are wrong by changes of inputs and sums.
+            assert step.role in ("mixed", "betas", "steps", "erasure", "written"), step
+
+
+def name_outputs(spec: LinearAttention, rows: dict[str, Array], output: Array) -> list[str]:
+    """The mistakes of a recurrence that give this output, in words."""
+    with np.errstate(all="ignore"):
+        wrong = [
+            (mistake.cause, mistake.run(**rows))
+            for mistake in by_role.mistakes(spec, RULES_OF_RECURRENCES)
+            if "heads" not in mistake.cause
+        ]
+    return [cause for cause, given in wrong if np.allclose(given, output, rtol=1e-4, atol=1e-6)]
+
+
+@pytest.mark.parametrize(("name", "token", "cause"), [
+    ("gla", lambda state, a, q, k, v: (a * state + (1 - a) * k * v,) * 2,
+     "what a token adds is multiplied by 1 − e^g, as in a moving average"),
+    ("gla", lambda state, a, q, k, v: (a * state + k * v, a * (a * state + k * v)),
+     "the state that a token reads decays by the token's own gate a second time"),
+])  # fmt: skip
+def test_a_state_that_decays_wrongly_is_named(name: str, token: Any, cause: str) -> None:
+    spec = LinearAttention.named(name)
+    _, rows = drawn_rows(spec)
+    q, k, v, a = rows["q"] / np.sqrt(3), rows["k"], rows["v"], np.exp(rows["g"])
+    state, output = np.zeros((3, 3)), []
+    for t in range(len(q)):
+        state, seen = token(state, a[t][:, None], q[t], k[t][:, None], v[t][None])
+        output.append(q[t] @ seen)
+    assert name_outputs(spec, rows, np.stack(output)) == [cause]
+
+
+@pytest.mark.parametrize(("write", "cause"), [
+    (lambda a, s, k, v, b: a * (s + b * k * (v - k.T @ s)), "the state decays after it is corrected, not before"),
+    (lambda a, s, k, v, b: a * s + b * k * (v - b * (k.T @ (a * s))),
+     "β multiplies the erased value twice: β (v − β k S) is added to the state"),
+])  # fmt: skip
+def test_a_wrong_delta_rule_is_named(write: Any, cause: str) -> None:
+    spec = LinearAttention(**_SUMS, gate="token", delta=True)
+    _, rows = drawn_rows(spec)
+    state, output = np.zeros((3, 3)), []
+    for q, k, v, g, beta in zip(*(rows[x] for x in ("q", "k", "v", "g", "beta")), strict=True):
+        state = write(np.exp(g), state, k[:, None], v[None], beta)
+        output.append(q @ state)
+    assert name_outputs(spec, rows, np.stack(output)) == [cause]
+
+
+@pytest.mark.deep
+def test_the_steps_of_a_wrong_recurrence_are_shown() -> None:
+    def scaled(q: Array, k: Array, v: Array, g: Array) -> Array:
+        spec = LinearAttention.named("gla")
+        return spec(q / np.float32(np.sqrt(q.shape[-1])), k, v, g=g)
+
+    (fault,) = verify(scaled, LinearAttention.named("gla")).faults
+    assert fault.cause == "queries are scaled by 1/d_k"
+    assert fault.counterexample is not None
+    wrong = [name for name, right, other in fault.counterexample.steps if right != other]
+    assert wrong[0] == "q_scaled"
+    assert not {"sums", "erasure"} & {name for name, _, _ in fault.counterexample.steps}
 
 
 def test_optional_inputs_leave_their_steps_out() -> None:

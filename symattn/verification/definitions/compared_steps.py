@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,7 +20,7 @@ _MOST_ENTRIES = 64  # of the inputs of a case whose rows are short enough to be 
 def compare(way: ChangedSteps, judged: CaseResult) -> tuple[ComparedStep, ...]:
     """Return the rows of the arrays that steps compute in float64, on the way to the worst entry of a case.
 
-    () for large cases, for arrays with batches or heads, and if the mistake has no result.
+    () for large cases, for arrays with several items or heads, and if the mistake has no result.
     """
     if judged.case.size > _MOST_ENTRIES or judged.ratios is None:
         return ()
@@ -30,12 +31,28 @@ def compare(way: ChangedSteps, judged: CaseResult) -> tuple[ComparedStep, ...]:
     except UNFIT:
         return ()
     _, index = judged.where
-    names = [step.name for step in way.spec.pipeline(runs[0]) if step.role != "returned"]
-    pairs = [[np.asarray(run[name]) for run in runs] for name in names]
-    if any(a.ndim > 2 for pair in pairs for a in pair):
+    # Some steps compute several arrays, which later steps return.
+    steps = (s for s in way.spec.pipeline(runs[0]) if way.spec.axes.get(s.name) != "")
+    names = [step.name for step in steps if step.role != "returned"]
+    pairs = {name: [_drop_single_axes(run[name]) for run in runs] for name in names}
+    if any(a.ndim > 2 for pair in pairs.values() for a in pair):
         return ()
-    rows = ([_format_row(a, index) for a in pair] for pair in pairs)
-    return tuple((name, one, other) for name, (one, other) in zip(names, rows, strict=True))
+    # Of axes before the columns only that of rows has more than one entry.
+    place = max(index[:-1], default=index[-1])
+    # A state has rows of its own, for features.
+    shown = {name: pair for name, pair in pairs.items() if _has_row(pair[0], place)}
+    rows = ([_format_row(a, place) for a in pair] for pair in shown.values())
+    return tuple((name, one, other) for name, (one, other) in zip(shown, rows, strict=True))
+
+
+def _drop_single_axes(array: Any) -> np.ndarray:
+    """Return an array without axes of batches and heads that have one entry."""
+    a = np.asarray(array)
+    return a.reshape(a.shape[-2:]) if prod(a.shape[:-2]) == 1 and a.ndim > 2 else a
+
+
+def _has_row(a: np.ndarray, place: int) -> bool:
+    return a.ndim < 2 or place < len(a)
 
 
 def _trace(way: ChangedSteps, inputs: dict[str, Any]) -> dict[str, Any]:
@@ -52,6 +69,6 @@ def _trace(way: ChangedSteps, inputs: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _format_row(a: np.ndarray, index: tuple[int, ...]) -> str:
-    row = a[index[0]] if a.ndim > 1 else a
+def _format_row(a: np.ndarray, place: int) -> str:
+    row = a[place] if a.ndim > 1 else a
     return "  ".join(f"{float(x):.6g}".replace("-inf", "−∞") for x in np.ravel(row))

@@ -214,7 +214,8 @@ def of_computed_arrays(subject: Definition, spec: StatedFlow, laid: Laid) -> Ite
     for step in spec.pipeline_of_all:
         letters[step.name] = spec.axes.get(step.name, letters[step.of[0]])
         axes = tuple(_AXES.get(x, "column") for x in reversed(letters[step.name].split()))
-        for operator in operators(axes) if step.name not in spec.returned else ():
+        # What has no axes is no array.
+        for operator in operators(axes) if axes and step.name not in spec.returned else ():
             wrong: Wrong = lambda at, operator=operator: operator.run(at.right())  # type: ignore[misc] # noqa: E731
             words = operator.words.format(f"entries of {spec.noun_of(step.name)}")
             blamed = operator.blamed(step.blames)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.fields import brief, check, finite, refusal
+from symattn.attention.fields import check, finite, refusal
+from symattn.attention.flow import Step
+from symattn.attention.stated_flow import StatedFlow
 from symattn.bounds.called_target import Layout
 from symattn.bounds.mistake import Compute
-from symattn.document.codec import called
 from symattn.document.errors import InputError
-from symattn.document.keywords import Answering
 from symattn.verification.definitions.attending import check_layout, tokens_axis
 from symattn.verification.definitions.definition_subject import CountedKeys, Definition
 from symattn.verification.definitions.inputs_by_letters import FAMILIES
@@ -31,39 +30,35 @@ from symattn.verification.definitions.linear_inputs import (
     yield_linear_inputs,
 )
 from symattn.verification.definitions.linear_mistakes import (
-    yield_added_number_mistake,
-    yield_linear_mistakes,
+    FAMILIES_OF_RECURRENCES,
+    RULES_OF_RECURRENCES,
 )
 from symattn.verification.definitions.linear_names import fields_of
+from symattn.verification.definitions.linear_steps import (
+    LETTERS,
+    NOT_ARRAYS,
+    NOUNS,
+    state_linear_steps,
+)
 from symattn.verification.definitions.linear_ways import (
     FormRows,
     LinearInputs,
     Produced,
-    apply_normalised_form,
     compute_by_pairs,
-    compute_by_tokens,
+    compute_in_form,
     yield_linear_ways,
 )
-from symattn.verification.definitions.raw_gate_mistakes import (
-    yield_numbered_step_mistakes,
-    yield_raw_beta_mistakes,
-    yield_raw_gate_mistakes,
-    yield_raw_step_mistakes,
-)
-from symattn.verification.definitions.raw_gates import (
-    ReadGates,
-    check_raw_gates,
-    check_raw_steps,
-)
+from symattn.verification.definitions.raw_gates import check_raw_gates, check_raw_steps
 from symattn.verification.definitions.recurrent_law import (
     RecurrentLaw,
     explain_uncovered,
 )
+from symattn.verification.definitions.stated_definition import define_in_steps
 from symattn.verification.reduce import TRIALS
 
 
-@dataclass(frozen=True, kw_only=True)
-class LinearAttention(Answering):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LinearAttention(StatedFlow):
     """o_i = Σ_j φ(q_i)·φ(k_j) v_j, causal: over j ≤ i, and divided by Σ_j φ(q_i)·φ(k_j) if ``normalised``.
 
     With a norm of queries and keys φ(x) / √(‖φ(x)‖² + ε) is in the place of φ(x).
@@ -145,7 +140,18 @@ class LinearAttention(Answering):
     step_most: int | float | Fraction | None = None
     beta_form: Literal["sigmoid"] | None = None
 
-    __repr__ = brief
+    letters: ClassVar[Mapping[str, str]] = LETTERS
+    nouns: ClassVar[Mapping[str, str]] = NOUNS
+    axes: ClassVar[Mapping[str, str]] = NOT_ARRAYS
+
+    @property
+    def returned(self) -> tuple[str, ...]:
+        """See ``StatedFlow``."""
+        return ("output", "final_state") if self.state else ("output",)
+
+    def state_steps(self, names: frozenset[str]) -> Iterator[Step]:
+        """See ``StatedFlow``; rows of tokens are (…, n, d), and one number a token is a column (…, n, 1)."""
+        yield from state_linear_steps(self)
 
     def __post_init__(self) -> None:
         check(self, values_per_key=1)
@@ -256,8 +262,7 @@ class LinearAttention(Answering):
         inputs = LinearInputs(
             q, k, v, g, beta, initial_state, bonus, dt, skip, p, b, w, a, A_log, dt_bias
         )
-        form = compute_by_tokens if self.delta else compute_by_pairs
-        return apply_normalised_form(self, form, **arrange_inputs(self, inputs)._asdict())
+        return self.return_run(**arrange_inputs(self, inputs)._asdict())
 
 
 def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
@@ -282,31 +287,21 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         and spec.reads == "after"
         and not spec.skip
     )
-    return Definition(
-        title=called(spec),
-        step="normalize" if spec.normalised else "values",
+    return define_in_steps(
+        spec,
+        "normalize" if spec.normalised else "values",
+        rules=RULES_OF_RECURRENCES,
+        numbered_rules=FAMILIES_OF_RECURRENCES,
         inputs=tuple(yield_linear_inputs(spec, layout)),
-        outputs=("output", "final_state") if spec.state else ("output",),
-        ways=tuple(map(laid, yield_linear_ways(spec))),
-        mistakes=(
-            *yield_raw_gate_mistakes(spec, partial(_make_laid_reading, spec, layout)),
-            *yield_raw_step_mistakes(spec, partial(_make_laid_reading, spec, layout)),
-            *yield_raw_beta_mistakes(spec, partial(_make_laid_of_beta, spec, layout)),
-            *(replace(x, way=laid(x.run)) for x in yield_linear_mistakes(spec)),
-        ),
+        ways=tuple(yield_linear_ways(spec)),
+        laid=laid,
         shapes=list_linear_sizes(spec, layout),
         families=FAMILIES if positive else {n: FAMILIES[n] for n in ("normal", "large")},
         settings={"scale": None, "causal": spec.causal},
         means={"m": ("n_k", 1)},
-        numbered=(
-            *yield_added_number_mistake(spec, laid),
-            *yield_numbered_step_mistakes(spec, partial(_make_laid_reading, spec, layout)),
-        ),
         counted=_count_linear_keys(spec, layout, laid) if has_equal_steps else None,
-        # The bound is on errors of raw gates, too, and reads these itself.
-        other_forms=(
-            bound_other_forms(spec, make_laid(spec, layout, None)) if has_other_forms else None
-        ),
+        # The bound is on errors of raw gates, too.
+        other_forms=bound_other_forms(spec, laid) if has_other_forms else None,
         by_column=bool(spec.gate),
         # Exponents Δ A are linear in one of both if the other is a whole number.
         whole=("dt", "g") if spec.step and not spec.step_form else ("",),
@@ -315,18 +310,6 @@ def subject(spec: LinearAttention, layout: Layout = "nd") -> Definition:
         in_wide_rows=shorten_keys if spec.delta and not spec.qk_norm else dict,
         law=None if explain_uncovered(spec) else RecurrentLaw(spec, layout),
     )
-
-
-def _make_laid_reading(
-    spec: LinearAttention, layout: Layout, run: Compute, read: ReadGates
-) -> Compute:
-    return make_laid(spec, layout, read)(run)
-
-
-def _make_laid_of_beta(
-    spec: LinearAttention, layout: Layout, run: Compute, of_beta: ReadGates
-) -> Compute:
-    return make_laid(spec, layout, of_beta=of_beta)(run)
 
 
 def _count_linear_keys(
@@ -341,12 +324,12 @@ def _count_linear_keys(
             scores = q @ k.mT * namespace_of(q).asarray(counts, dtype=q.dtype)
             return Produced(scores @ rows.v)
 
-        return laid(partial(apply_normalised_form, spec, form))
+        return laid(compute_in_form(spec, form))
 
     bare = replace(spec, normalised=False, causal=False)
     right = lambda n, m: np.tri(n, m, dtype=int) if spec.causal else np.ones((n, m), dtype=int)  # noqa: E731
     return CountedKeys(
-        laid(partial(apply_normalised_form, bare, compute_by_pairs)),
+        laid(compute_in_form(bare, compute_by_pairs)),
         right,
         spec.normalised,
         tokens_axis(layout),

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from symattn.arrays.namespace import namespace_of
-from symattn.bounds.mistake import Compute, Mistake
-from symattn.verification.definitions.definition_mistakes import reading
+from symattn.attention.flow import Step
+from symattn.bounds.changed_steps import ChangedSteps, in_stated_steps
+from symattn.bounds.mistake import At, Mistake
 from symattn.verification.definitions.linear_erasure import (
     ERASING_INPUTS,
     Erasure,
+    read_erasing_inputs,
     take_token_before,
+)
+from symattn.verification.definitions.linear_ways import (
+    Form,
+    Produced,
+    list_linear_forms,
+    rows_of,
+    sum_in_form,
 )
 
 if TYPE_CHECKING:
@@ -81,30 +91,24 @@ def _decay(x: Any, g: Any) -> Any:
     return x * namespace_of(x).exp(g)
 
 
-def yield_erasing_mistakes(
-    spec: LinearAttention,
-    run_of: Callable[[LinearAttention], Compute],
-    run_changed: Callable[[Callable[..., tuple[Erasure, Any, Any]]], Compute],
-) -> Iterator[Mistake]:
-    """Yield what is erased along another vector, by another amount, with another sign, or at another moment.
-
-    ``run_of`` is the right form of a specification, and ``run_changed`` this one's with another erasure, other keys and
-    other values from a function of these, and of what was given by name, as the form reads it.
-    """
+def mistakes_of_erasure(spec: LinearAttention, step: Step) -> Iterator[Mistake]:
+    """Yield what is erased along another vector, by another amount, with another sign, or at another moment."""
+    form = list_linear_forms(spec)[0]
+    by = partial(in_stated_steps, spec, step.blames)
     for words, change in (_CHANGES | _CHANGES_OF_RULES[spec.erase or ""]).items():
-        yield Mistake("values", words, run_changed(change))
+        yield by(words, {"sums": partial(_sum_changed, form, change)})
     for words, change in _GATED_CHANGES.items() if spec.gate else ():
         # Of a pair the keys that are written may differ from those that erase.
         if spec.erase == "pair" or words.startswith("a token's"):
-            yield Mistake("values", words, run_changed(change))
+            yield by(words, {"sums": partial(_sum_changed, form, change)})
     if spec.qk_norm and spec.erase == "vector":
         words = "p is not divided by its length"
         bare: _Change = lambda x, k, v, given: (x._replace(p=given["beta"] * given["bare p"]), k, v)  # noqa: E731
-        yield Mistake("norm", words, run_changed(bare))
+        wrong = partial(_sum_changed, form, bare)
+        yield in_stated_steps(spec, "norm", words, {"sums": wrong})
     for name in {"p", "a"} & ERASING_INPUTS[spec.erase].keys():
         words = f"a token erases along the {name} of the token before"
-        changed = reading(run_of(spec), **{name: take_token_before})
-        yield Mistake("values", words, changed)
+        yield by(words, {}, reads={name: take_token_before})
     if spec.gate:
         # The same erasure at the other moment.
         is_before = spec.erases == "before"
@@ -113,4 +117,15 @@ def yield_erasing_mistakes(
         if is_before:
             words = "the state after the token's own gate decays it, not before"
         cause = f"what a token replaces is read from {words}"
-        yield Mistake("values", cause, run_of(other), spec=other)
+        moved = sum_in_form(lambda _, rows: form(other, rows))
+        yield Mistake(step.blames, cause, ChangedSteps(spec, moved), spec=other)
+
+
+def _sum_changed(form: Form, change: _Change, at: At) -> Produced:
+    """Return the sums with another erasure, other keys and other values, from these and all arrays so far."""
+    spec: Any = at.spec
+    rows = rows_of(spec, at.values)
+    given = {**at.values, **read_erasing_inputs(spec, at.values), "g": rows.g}
+    given["beta"] = at.values.get("betas")
+    other, keys, values = change(rows.beta, rows.k, rows.v, given)
+    return form(spec, rows._replace(k=keys, v=values, beta=other))

@@ -43,8 +43,8 @@ from symattn.verification.definitions.linear_ways import (
     Form,
     FormRows,
     Produced,
-    apply_normalised_form,
     compute_by_tokens,
+    compute_in_form,
     list_linear_forms,
     read_features,
     scan_linear_state,
@@ -84,7 +84,7 @@ def subject(spec: LinearAttention, layout: Layout, wrap: Callable[[Any], Any]) -
                 mistake, step="backward", cause=_LEAD + mistake.cause, way=run, spec=other
             )
 
-    runs = [*yield_linear_ways(spec), *_yield_backward_ways(spec)]
+    runs: list[Compute] = [*yield_linear_ways(spec), *_yield_backward_ways(spec)]
     return replace(
         forward,
         title=f"Gradient({called(spec)})",
@@ -140,10 +140,10 @@ def _yield_backward_ways(spec: LinearAttention) -> Iterator[Compute]:
     """Yield ways that need no bound of their own forwards: one chunk, gates by sums, and weights that are divided."""
     if spec.delta:
         for chunk in (_chunk_by_substitution, _chunk_by_doubling):
-            yield partial(apply_normalised_form, spec, partial(_compute_as_chunk, chunk))
+            yield compute_in_form(spec, partial(_compute_as_chunk, chunk))
     if spec.gate and not spec.normalised:
         form: Form = partial(_compute_with_summed_gates, linear.gate_sums)
-        yield partial(apply_normalised_form, spec, form)
+        yield compute_in_form(spec, form)
     if spec.normalised:
         divided: Compute = partial(_divide_weights, spec)
         yield divided
@@ -256,7 +256,7 @@ def _yield_backward_mistakes(
 ) -> Iterator[Mistake]:
     """Yield mistakes of the backward pass alone; ``laid`` arranges the arrays of a function in a layout."""
     form = list_linear_forms(spec)[0]
-    right = partial(apply_normalised_form, spec, form)
+    right = compute_in_form(spec, form)
 
     def by(words: str, wrong: Compute, **changes: Any) -> Mistake:
         run = partial(_differentiate_wrongly, laid(wrong), names, changes)
@@ -279,7 +279,7 @@ def _yield_backward_mistakes(
     if spec.gate and not spec.normalised:
         for words, summed in _SUMS_OF_GATES.items():
             wrong: Form = partial(_compute_with_summed_gates, summed)
-            yield by(words, partial(apply_normalised_form, spec, wrong))
+            yield by(words, compute_in_form(spec, wrong))
     if spec.qk_norm:
         phi = FEATURES[spec.feature]
         bare = replace(spec, qk_norm=None, eps=0, feature="identity")
@@ -288,22 +288,20 @@ def _yield_backward_mistakes(
             {"p": partial(_pass_through_norm, spec, lambda x: x)} if spec.erase == "vector" else {}
         )
         words = "dQ and dK are those of normalised queries and keys: the norm is not differentiated"
-        run = partial(apply_normalised_form, bare, form)
+        run = compute_in_form(bare, form)
         yield by(words, reading(run, q=through, k=through, **of_p))
     if spec.values_per_key > 1:
-        ungrouped = partial(apply_normalised_form, replace(spec, values_per_key=1), form)
+        ungrouped = compute_in_form(replace(spec, values_per_key=1), form)
         for words, share in _SHARES_OF_GROUPS.items():
             shared = partial(_repeat_with_share, share, spec.values_per_key)
             yield by(words, reading(ungrouped, q=shared, k=shared, **_shared_erasing(spec)))
     if spec.delta:
         words = "what a token erases is a constant: no gradient passes through what its key reads"
-        yield by(words, partial(apply_normalised_form, spec, _erase_constants))
+        yield by(words, compute_in_form(spec, _erase_constants))
     if not spec.normalised and spec.causal:
         for size in WIDTHS:
             words = f"the gradient of the state is not carried from a chunk of {size} tokens to the one before"
-            yield by(
-                words, partial(apply_normalised_form, spec, partial(_cut_between_chunks, size))
-            )
+            yield by(words, compute_in_form(spec, partial(_cut_between_chunks, size)))
 
 
 def _differentiate_wrongly(

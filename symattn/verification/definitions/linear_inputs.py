@@ -18,12 +18,7 @@ from symattn.verification.definitions.definition_subject import Entries, Input
 from symattn.verification.definitions.linear_erasure import ERASING_INPUTS, is_of_keys
 from symattn.verification.definitions.linear_ways import LinearInputs
 from symattn.verification.definitions.raw_gates import (
-    ReadGates,
     as_rows_of_heads,
-    read_betas,
-    read_gates,
-    read_raw,
-    read_steps,
 )
 from symattn.verification.definitions.recurrent_law import repeat_for_tokens
 
@@ -90,7 +85,7 @@ def field_of_input(spec: LinearAttention, name: str) -> str:
 def arrange_inputs(spec: LinearAttention, inputs: LinearInputs) -> LinearInputs:
     """Return the inputs of a call as forms read them: one number a token as a column, and numbers of heads in front.
 
-    Raw gates become logarithms of decays, and raw steps become steps. Raises ``InputError`` for gates, a bonus, a skip,
+    Raises ``InputError`` for gates, a bonus, a skip,
     rates or biases of other heads than those of v, for an input that the specification has and that is left out, and
     for one that it does not have.
     """
@@ -115,14 +110,10 @@ def arrange_inputs(spec: LinearAttention, inputs: LinearInputs) -> LinearInputs:
         _check_shape_beside_values("dt", inputs.dt, tuple(v.shape[:-1]), v, hint)
     columns = (_make_column(x, inputs.q) for x in (inputs.g, inputs.beta, inputs.dt))
     inputs = inputs._replace(**dict(zip(("g", "beta", "dt"), columns, strict=True)))
-    if spec.beta_form:
-        inputs = inputs._replace(beta=read_betas(spec, inputs.beta))
     if spec.step_form:
         hint = "one number a head, dt_bias (h,) and v (…, h, n, d_v)"
         biases = _check_shape_beside_values("dt_bias", inputs.dt_bias, heads, v, hint)
-        return inputs._replace(
-            dt=read_steps(spec, inputs.dt, biases[..., None, None]), dt_bias=None
-        )
+        return inputs._replace(dt_bias=biases[..., None, None])
     if not spec.gate_form:
         return inputs
     hint = "one number a head, A_log (h,) and v (…, h, n, d_v)"
@@ -130,8 +121,8 @@ def arrange_inputs(spec: LinearAttention, inputs: LinearInputs) -> LinearInputs:
     hint = "one number a head, dt_bias (h,), or with gate='feature' one for each feature, (h, d_k)"
     wanted = of_features if spec.gate == "feature" else heads
     biases = _check_shape_beside_values("dt_bias", inputs.dt_bias, wanted, v, hint)
-    gates = read_gates(spec, inputs.g, *as_rows_of_heads(spec, rates, biases))
-    return inputs._replace(g=gates, A_log=None, dt_bias=None)
+    of_heads = zip(("A_log", "dt_bias"), as_rows_of_heads(spec, rates, biases), strict=True)
+    return inputs._replace(**dict(of_heads))
 
 
 def _check_names_beside(spec: LinearAttention, inputs: LinearInputs) -> None:
@@ -305,23 +296,14 @@ def shorten_keys(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {**inputs, "k": k * k.dtype.type(2.0 ** (-1 - round(log2(k.shape[-1]) / 2)))}
 
 
-def make_laid(
-    spec: LinearAttention,
-    layout: Layout,
-    read: ReadGates | None = read_raw,
-    of_beta: ReadGates = read_betas,
-) -> Callable[[Compute], Compute]:
-    """Return what makes of a function of arrays (…, h, n, d), with columns of gates, one of arrays in a layout.
-
-    The function gets what ``read`` makes of raw gates or raw steps, and ``of_beta`` of raw β; without ``read`` these,
-    A_log and dt_bias as they are.
-    """
+def make_laid(spec: LinearAttention, layout: Layout) -> Callable[[Compute], Compute]:
+    """Return what makes of a function of arrays (…, h, n, d), with columns of gates, one of arrays in a layout."""
 
     def laid(run: Compute) -> Compute:
         # Gates of features have the axes of keys; gates of tokens become columns later.
         of_features = ("g",) if spec.gate == "feature" else ()
         turned = ("q", "k", "v", *of_features, *ERASING_INPUTS[spec.erase])
-        columns = partial(_run_with_gate_columns, spec, layout, read, of_beta, run)
+        columns = partial(_run_with_gate_columns, spec, layout, run)
         # A final state has no axis of tokens.
         return in_order(layout, turned, columns, unturned=(1,))
 
@@ -329,17 +311,9 @@ def make_laid(
 
 
 def _run_with_gate_columns(
-    spec: LinearAttention,
-    layout: Layout,
-    read: ReadGates | None,
-    of_beta: ReadGates,
-    run: Compute,
-    **keywords: Any,
+    spec: LinearAttention, layout: Layout, run: Compute, **keywords: Any
 ) -> Any:
-    """Run with one gate and one β per token as columns, heads before tokens, and gates or steps ``read`` of raw ones.
-
-    Without ``read`` raw gates, steps and β stay as they are, with A_log and dt_bias as rows of heads.
-    """
+    """Run with one gate and one β per token as columns, heads before tokens, and numbers of heads as rows of these."""
     columns = [
         n for n in ("g", "beta", "dt") if n in keywords and not (n == "g" and spec.gate != "token")
     ]
@@ -351,19 +325,9 @@ def _run_with_gate_columns(
         keywords["bonus"] = keywords["bonus"][..., None, :]
     if "skip" in keywords:
         keywords["skip"] = keywords["skip"][..., None, None]
-    if spec.beta_form and read is not None:
-        keywords["beta"] = of_beta(spec, keywords["beta"])
     if spec.gate_form:
-        names = ("A_log", "dt_bias")
-        rows = as_rows_of_heads(spec, *(keywords.pop(name) for name in names))
-        if read is None:
-            keywords |= dict(zip(names, rows, strict=True))
-        else:
-            keywords["g"] = read(spec, keywords["g"], *rows)
+        rows = as_rows_of_heads(spec, keywords["A_log"], keywords["dt_bias"])
+        keywords |= dict(zip(("A_log", "dt_bias"), rows, strict=True))
     if spec.step_form:
-        biases = keywords.pop("dt_bias")[..., None, None]
-        if read is None:
-            keywords["dt_bias"] = biases
-        else:
-            keywords["dt"] = read(spec, keywords["dt"], biases)
+        keywords["dt_bias"] = keywords["dt_bias"][..., None, None]
     return run(**keywords)

@@ -1,8 +1,8 @@
-"""Known mistakes of ``LinearAttention``: all of them in order; those of features, scale, normaliser and heads."""
+"""Rules by the roles of steps of ``LinearAttention``: how each of these can be wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -13,65 +13,46 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import linear
-from symattn.attention.constants import number
+from symattn.attention.flow import Step
 from symattn.attention.layers.steps import gelu, sigmoid, silu, softplus, tanh
 from symattn.attention.projections import repeat_heads, tile_heads
 from symattn.attention.softmax import powers, softmax
-from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
-from symattn.verification.definitions.definition_mistakes import reading
+from symattn.bounds.changed_steps import ChangedSteps, in_stated_steps
+from symattn.bounds.mistake import At, Mistake, MistakeFamily, Wrong, change
 from symattn.verification.definitions.linear_chunk_mistakes import list_wrong_forms
-from symattn.verification.definitions.linear_erasing_mistakes import yield_erasing_mistakes
-from symattn.verification.definitions.linear_erasure import (
-    ERASING_INPUTS,
-    Erasure,
-    is_of_keys,
-    read_erasing_inputs,
+from symattn.verification.definitions.linear_erasing_mistakes import mistakes_of_erasure
+from symattn.verification.definitions.linear_norm_mistakes import (
+    mistakes_of_missing_norm,
+    mistakes_of_norm,
 )
-from symattn.verification.definitions.linear_norm_mistakes import yield_norm_mistakes
 from symattn.verification.definitions.linear_state_mistakes import (
-    adding_own_products,
-    yield_gate_mistakes,
+    mistakes_of_bonus,
+    mistakes_of_gates,
+    mistakes_of_initial_state,
+    mistakes_of_skip,
+    mistakes_of_step,
+    yield_correction_mistakes,
+    yield_decay_mistakes,
     yield_reading_mistakes,
-    yield_state_mistakes,
-    yield_step_mistakes,
 )
 from symattn.verification.definitions.linear_ways import (
     FEATURES,
     Form,
-    FormRows,
-    Produced,
-    apply_normalised_form,
     list_linear_forms,
-    make_unit_values,
     read_features,
+    rows_of,
+    sum_in_form,
+    sum_weights,
 )
+from symattn.verification.definitions.raw_gate_mistakes import (
+    families_of_raw_steps,
+    mistakes_of_raw_betas,
+    mistakes_of_raw_steps,
+)
+from symattn.verification.rules.by_role import FamilyRule, Rule
 
 if TYPE_CHECKING:
     from symattn.verification.definitions.linear import LinearAttention
-
-
-def yield_added_number_mistake(
-    spec: LinearAttention, laid: Callable[[Compute], Compute]
-) -> Iterator[MistakeFamily]:
-    """Yield the mistake of a number that is added to the sum of the weights."""
-
-    def added(x: float) -> Compute:
-        def run(**inputs: Any) -> Array:
-            bare = partial(
-                apply_normalised_form, replace(spec, normalised=False), list_linear_forms(spec)[0]
-            )
-            # With values of 1 the sum of weighted values is the sum of the weights.
-            total = bare(**{**inputs, "v": make_unit_values(inputs["v"])})
-            result: Array = bare(**inputs) / (total + number(x, total))
-            return result
-
-        return laid(run)
-
-    if spec.normalised:
-        grid = tuple(float(x) for x in np.geomspace(1e-9, 1e3, 25))
-        yield MistakeFamily(
-            "normalize", "{} is added to the sum that it is divided by", added, grid
-        )
 
 
 #: Wrong feature maps, f(q) · f(k) for φ(q) · φ(k), besides those that a specification can have.
@@ -94,122 +75,6 @@ _OTHERS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def yield_linear_mistakes(spec: LinearAttention) -> Iterator[Mistake]:
-    """Yield all known mistakes of a specification, those with the plainest words first."""
-    form = list_linear_forms(spec)[0]
-    phi, plain = (
-        FEATURES[spec.feature],
-        partial(apply_normalised_form, replace(spec, feature="identity"), form),
-    )
-
-    def of(step: str, cause: str, **fields: Any) -> Mistake:
-        other = replace(spec, **fields)
-        return Mistake(
-            step,
-            cause,
-            partial(apply_normalised_form, other, list_linear_forms(other)[0]),
-            spec=other,
-        )
-
-    for name in FEATURES:
-        if name != spec.feature:
-            words = "left out" if name == "identity" else f"{name}, not {spec.feature}"
-            yield of("score", f"the feature map is {words}", feature=name)
-    for words, feature in _OTHERS.items():
-        cause = f"the feature map is {words}, not {spec.feature}"
-        yield Mistake("score", cause, reading(plain, q=feature, k=feature))
-    yield Mistake("score", "the feature map is applied to queries alone", reading(plain, q=phi))
-    yield Mistake("score", "the feature map is applied to keys alone", reading(plain, k=phi))
-    yield from yield_norm_mistakes(spec, form)
-    is_after = spec.reads == "after"
-    if spec.causal and not spec.gate and not spec.delta and not spec.state and is_after:
-        yield of("mask", "later tokens are seen too: the state is that of all tokens", causal=False)
-    # Before those of chunks, as one chunk of all tokens may have the same mistake.
-    yield from yield_reading_mistakes(spec, form)
-    yield from yield_step_mistakes(spec, form)
-    if spec.erase:
-        as_given: Callable[[LinearAttention], Compute] = lambda other: partial(  # noqa: E731
-            apply_normalised_form, other, form
-        )
-        yield from yield_erasing_mistakes(spec, as_given, partial(_change_erasure, spec, form))
-    for (step, cause), wrong in list_wrong_forms(spec).items():
-        yield Mistake(step, cause, partial(apply_normalised_form, spec, wrong))
-        for noun, above, below in (
-            (("values", wrong, form), ("weights", form, wrong)) if spec.normalised else ()
-        ):
-            yield Mistake(
-                step,
-                f"{cause}, in the sum of the {noun} alone",
-                partial(apply_normalised_form, spec, above, below=below),
-            )
-    if spec.normalised:
-        yield from _yield_normaliser_mistakes(spec, form)
-    else:
-        # Specifications with states have no normaliser.
-        if not (spec.delta or spec.state or spec.step or spec.skip) and is_after:
-            yield of("normalize", "it is divided by the sum of the weights", normalised=True)
-        words = "queries are not scaled" if spec.scale else "queries are scaled by 1/√d_k"
-        yield of("scale", words, scale=not spec.scale)
-        # D v does not depend on queries.
-        plain = partial(apply_normalised_form, replace(spec, scale=False, skip=False), form)
-        for (written, power), (symbol, axis) in product(
-            _POWERS.items(), {"d_k": -1, "n": -2}.items()
-        ):
-            words = f"queries are scaled by {written.format(symbol)}"
-            # 1/√d_k is a mistake of its own above, or right.
-            if (symbol, power) != ("d_k", -1):
-                scaled: Compute = partial(_output_of_scaled_queries, plain, power, axis)
-                run = adding_own_products(scaled, replace(spec, bonus=False))
-                yield Mistake("scale", words, run if spec.skip else scaled)
-    if spec.values_per_key > 1:
-        yield from _yield_head_mistakes(spec, form)
-    if spec.state:
-        yield from yield_state_mistakes(spec, form)
-    yield from yield_gate_mistakes(spec, form)
-
-
-def _change_erasure(
-    spec: LinearAttention, form: Form, change: Callable[..., tuple[Erasure, Any, Any]]
-) -> Compute:
-    """Return the run with an erasure, keys and values that ``change`` makes of the right ones and of the inputs."""
-
-    def run(**inputs: Any) -> Any:
-        read = {**inputs, **read_erasing_inputs(spec, inputs)}
-
-        def changed(spec: LinearAttention, rows: FormRows) -> Produced:
-            other, keys, values = change(rows.beta, rows.k, rows.v, read)
-            return form(spec, rows._replace(k=keys, v=values, beta=other))
-
-        return apply_normalised_form(spec, changed, **inputs)
-
-    return run
-
-
-def _yield_head_mistakes(spec: LinearAttention, form: Form) -> Iterator[Mistake]:
-    """Yield other heads of queries and keys for heads of values, and gates and β of another head of the group."""
-    times = spec.values_per_key
-    repeated = partial(repeat_heads, times=times)
-    bare = partial(apply_normalised_form, replace(spec, values_per_key=1), form)
-    of_keys = {x: repeated for x in ERASING_INPUTS[spec.erase] if is_of_keys(spec, x)}
-    run = reading(bare, **of_keys)
-    for words, chosen in _OTHER_HEADS.items():
-        other = partial(chosen, times=times)
-        for noun, q, k in (
-            ("queries and keys", other, other),
-            ("queries", other, repeated),
-            ("keys", repeated, other),
-        ):
-            yield Mistake("split", words.format(noun), reading(run, q=q, k=k))
-    of_first: Callable[[Any], Any] = lambda x: repeat_heads(x[..., ::times, :, :], times)  # noqa: E731
-    nouns = {"g": "gate"} if spec.gate else {}
-    nouns |= {"beta": "β"} if spec.has_beta else {}
-    nouns |= {"b": "erase gates", "w": "write gates"} if spec.erase == "gates" else {}
-    for name, noun in {**nouns, "v": "values"}.items():
-        words = f"all heads of values that share a key have the {noun} of the first of them"
-        right = partial(apply_normalised_form, spec, form)
-        yield Mistake("split", words, reading(right, **{name: of_first}))
-
-
 def _repeat_one_head(x: Array, times: int, head: int) -> Array:
     # A sum of one head and 0 times all others keeps the number of heads.
     return repeat_heads(0 * x + x[..., head : head + 1 or None, :, :], times)
@@ -223,39 +88,6 @@ _OTHER_HEADS: dict[str, Callable[..., Array]] = {
 }
 #: Powers of a size, in halves.
 _POWERS = {"{}": 2, "√{}": 1, "1/√{}": -1, "1/{}": -2, "1/{}²": -4}
-
-
-def _output_of_scaled_queries(
-    run: Compute, halves: int, axis: int, q: Array, **inputs: Array
-) -> Any:
-    """Return the output for scaled queries, by linearity, and the state, which queries do not change."""
-    xp, size = namespace_of(q), int(q.shape[axis])
-    root = xp.sqrt(xp.asarray(size, dtype=q.dtype))
-    outputs = run(q=q, **inputs)
-    result, *states = outputs if isinstance(outputs, tuple) else (outputs,)
-    for _ in range(abs(halves)):
-        result = result * root if halves > 0 else result / root
-    return (result, *states) if states else result
-
-
-def _yield_normaliser_mistakes(spec: LinearAttention, form: Form) -> Iterator[Mistake]:
-    bare = replace(spec, normalised=False)
-    phi: Callable[[Any], Any] = partial(read_features, spec)
-    right = partial(apply_normalised_form, bare, form)
-
-    def over(cause: str, divisor: Compute) -> Mistake:
-        return Mistake("normalize", cause, lambda **inputs: right(**inputs) / divisor(**inputs))
-
-    yield Mistake("normalize", "it is not divided by the sum of the weights", right)
-    # A default argument, as the loop's function is called later.
-    for words, divisor in _DIVISORS.items():
-        yield over(words, lambda q, k, divisor=divisor, **inputs: divisor(phi(q), phi(k)))
-    plain = partial(apply_normalised_form, replace(bare, feature="identity"), form)
-    for noun, name in (("keys", "q"), ("queries", "k")) if spec.feature != "identity" else ():
-        words = f"the sum that it is divided by is of {noun} without the feature map"
-        # The norm and the heads come after the features, in the run itself.
-        changes = {name: FEATURES[spec.feature], "v": make_unit_values}
-        yield over(words, reading(plain, **changes))
 
 
 def _multiply_by_cumulative_sum(a: Array, b: Array, axis: int) -> Array:
@@ -280,4 +112,188 @@ _DIVISORS: dict[str, Callable[[Array, Array], Array]] = {
     "it is divided by the number of tokens": lambda a, b: namespace_of(b).asarray(
         int(b.shape[-2]), dtype=b.dtype
     ),
+}
+
+
+def mistakes_of_features(spec: LinearAttention, step: Step) -> Iterator[Mistake]:
+    """Yield wrong feature maps of queries, keys or both, and norms that a specification lacks, at those of queries."""
+    if step.name != "q_features":
+        return
+
+    def of_map(cause: str, **of_each: Callable[[Any], Any]) -> Mistake:
+        wrong: dict[str, Wrong] = {
+            f"{x}_features": lambda at, feature=feature: feature(at.first)  # type: ignore[misc]
+            for x, feature in of_each.items()
+        }
+        return in_stated_steps(spec, step.blames, cause, wrong)
+
+    for name, feature in FEATURES.items():
+        if name != spec.feature:
+            words = "left out" if name == "identity" else f"{name}, not {spec.feature}"
+            mistake = of_map(f"the feature map is {words}", q=feature, k=feature)
+            yield replace(mistake, spec=replace(spec, feature=name))  # type: ignore[arg-type]
+    for words, feature in _OTHERS.items():
+        yield of_map(f"the feature map is {words}, not {spec.feature}", q=feature, k=feature)
+    if spec.feature != "identity":
+        left_out: Callable[[Any], Any] = lambda x: x * 1  # noqa: E731
+        yield of_map("the feature map is applied to queries alone", k=left_out)
+        yield of_map("the feature map is applied to keys alone", q=left_out)
+    if not spec.qk_norm:
+        yield from mistakes_of_missing_norm(spec, step)
+    if not spec.normalised and not spec.scale:
+        yield from _yield_scale_mistakes(spec)
+
+
+def mistakes_of_scale(spec: LinearAttention, step: Step) -> Iterator[Mistake]:
+    """Yield other scales of queries."""
+    yield from () if spec.normalised else _yield_scale_mistakes(spec)
+
+
+def _yield_scale_mistakes(spec: LinearAttention) -> Iterator[Mistake]:
+    """Yield other scales of queries, at the last step of these."""
+    name = next(step.of[0] for step in spec.pipeline_of_all if step.role == "recurrence")
+
+    def scale_by(halves: int, axis: int, at: At) -> Any:
+        plain = at.first if spec.scale else at.right()
+        root = at.xp.sqrt(at.number(at.size("q", axis)))
+        for _ in range(abs(halves)):
+            plain = plain * root if halves > 0 else plain / root
+        return plain
+
+    words = "queries are not scaled" if spec.scale else "queries are scaled by 1/√d_k"
+    other = partial(scale_by, 0 if spec.scale else -1, -1)
+    scaled = in_stated_steps(spec, "scale", words, {name: other})
+    yield replace(scaled, spec=replace(spec, scale=not spec.scale))
+    for (written, power), (symbol, axis) in product(_POWERS.items(), {"d_k": -1, "n": -2}.items()):
+        # 1/√d_k is a mistake of its own above, or right.
+        if (symbol, power) != ("d_k", -1):
+            words = f"queries are scaled by {written.format(symbol)}"
+            yield in_stated_steps(spec, "scale", words, {name: partial(scale_by, power, axis)})
+
+
+def mistakes_of_shared_heads(spec: LinearAttention, step: Step) -> Iterator[Mistake]:
+    """Yield other heads of queries and keys for heads of values, and gates and β of another head of the group."""
+    if step.name != "q_shared":
+        return
+    times = spec.values_per_key
+    for words, chosen in _OTHER_HEADS.items():
+        wrong: Wrong = lambda at, chosen=chosen: chosen(at.first, times=times)  # type: ignore[misc] # noqa: E731
+        for noun, names in _SHARED.items():
+            yield in_stated_steps(
+                spec, step.blames, words.format(noun), dict.fromkeys(names, wrong)
+            )
+    of_first: Callable[[Any], Any] = lambda x: repeat_heads(x[..., ::times, :, :], times)  # noqa: E731
+    computed = {"gates": "gate"} if spec.gate else {}
+    computed |= {"betas": "β"} if spec.has_beta else {}
+    read = {"b": "erase gates", "w": "write gates"} if spec.erase == "gates" else {}
+    for name, noun in {**computed, **read, "v": "values"}.items():
+        words = f"all heads of values that share a key have the {noun} of the first of them"
+        if name in computed:
+            wrong = lambda at: of_first(at.right())  # noqa: E731
+            yield in_stated_steps(spec, step.blames, words, {name: wrong})
+        else:
+            yield in_stated_steps(spec, step.blames, words, {}, reads={name: of_first})
+
+
+_SHARED: Mapping[str, tuple[str, ...]] = {
+    "queries and keys": ("q_shared", "k_shared"),
+    "queries": ("q_shared",),
+    "keys": ("k_shared",),
+}
+
+
+def mistakes_of_sums(spec: LinearAttention, step: Step) -> Iterator[Mistake]:
+    """Yield wrong sums over the tokens, by pairs, token by token or by chunks."""
+    is_after = spec.reads == "after"
+    if spec.causal and not spec.gate and not spec.delta and not spec.state and is_after:
+        words, other = (
+            "later tokens are seen too: the state is that of all tokens",
+            replace(spec, causal=False),
+        )
+        of_all: Form = lambda _, rows: list_linear_forms(other)[0](other, rows)  # noqa: E731
+        changes = sum_in_form(of_all, of_all if spec.normalised else None)
+        yield Mistake("mask", words, ChangedSteps(spec, changes), spec=other)
+    # Before those of chunks, as one chunk of all tokens may have the same mistake.
+    yield from yield_reading_mistakes(spec)
+    if spec.erase:
+        yield from mistakes_of_erasure(spec, step)
+    for (blamed, cause), wrong in list_wrong_forms(spec).items():
+        both = sum_in_form(wrong, wrong if spec.normalised else None)
+        yield Mistake(blamed, cause, ChangedSteps(spec, both))
+        if spec.normalised:
+            parts = {"values": {"sums": both["sums"]}, "weights": {"divisor": both["divisor"]}}
+            for noun, changes in parts.items():
+                words = f"{cause}, in the sum of the {noun} alone"
+                yield Mistake(blamed, words, ChangedSteps(spec, changes))
+    yield from yield_correction_mistakes(spec)
+    yield from yield_decay_mistakes(spec)
+
+
+def mistakes_of_output(spec: LinearAttention, step: Step) -> Iterator[Mistake]:
+    """Yield a normaliser that a specification lacks."""
+    has_more = spec.normalised or spec.delta or spec.state or spec.step or spec.skip
+    if has_more or spec.reads == "before":
+        return
+    other, form = replace(spec, normalised=True), list_linear_forms(spec)[0]
+
+    def divide(at: At) -> Any:
+        return at.right() / sum_weights(form, spec, *rows_of(spec, at.values))
+
+    words = "it is divided by the sum of the weights"
+    yield replace(in_stated_steps(spec, "normalize", words, {step.name: divide}), spec=other)
+
+
+def mistakes_of_normaliser(spec: LinearAttention, step: Step) -> Iterator[Mistake]:
+    """Yield sums of weights that are left out, or of something else."""
+    by = partial(in_stated_steps, spec, step.blames)
+    yield by("it is not divided by the sum of the weights", {"output": lambda at: at.first * 1})
+    for words, divisor in _DIVISORS.items():
+        wrong: Wrong = lambda at, divisor=divisor: divisor(*at.taken[:2])  # type: ignore[misc] # noqa: E731
+        yield by(words, {step.name: wrong})
+    plain = replace(spec, feature="identity")
+    for noun, place, name in (("keys", 1, "k"), ("queries", 0, "q")):
+        if spec.feature != "identity":
+
+            def without_features(at: At, place: int = place, name: str = name) -> Any:
+                taken = at.taken
+                # The norm and the heads come after the features.
+                taken[place] = read_features(plain, at.values[name])
+                return at.right(*taken)
+
+            words = f"the sum that it is divided by is of {noun} without the feature map"
+            yield by(words, {step.name: without_features})
+
+
+def families_of_normaliser(spec: LinearAttention, step: Step) -> Iterator[MistakeFamily]:
+    """Yield the mistake of a number that is added to the sum of the weights."""
+
+    def added(x: float) -> ChangedSteps:
+        wrong: Wrong = lambda at: at.right() + at.number(x)  # noqa: E731
+        return ChangedSteps(spec, {step.name: change(step.name, wrong)})
+
+    grid = tuple(float(x) for x in np.geomspace(1e-9, 1e3, 25))
+    yield MistakeFamily(step.blames, "{} is added to the sum that it is divided by", added, grid)
+
+
+#: The rule of each role of a recurrence.
+RULES_OF_RECURRENCES: Mapping[str, Rule] = {
+    "gates": mistakes_of_gates,
+    "betas": mistakes_of_raw_betas,
+    "steps": mistakes_of_raw_steps,
+    "feature map": mistakes_of_features,
+    "l2 norm": mistakes_of_norm,
+    "shared heads": mistakes_of_shared_heads,
+    "query scale": mistakes_of_scale,
+    "step": mistakes_of_step,
+    "initial state": mistakes_of_initial_state,
+    "recurrence": mistakes_of_sums,
+    "mixed": mistakes_of_output,
+    "bonus": mistakes_of_bonus,
+    "skip": mistakes_of_skip,
+    "normaliser": mistakes_of_normaliser,
+}
+#: The rule of each role that has mistakes with a number.
+FAMILIES_OF_RECURRENCES: Mapping[str, FamilyRule] = {
+    "steps": families_of_raw_steps,
+    "normaliser": families_of_normaliser,
 }

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import linear
-from symattn.attention.layers.steps import identity
-from symattn.bounds.mistake import Mistake
-from symattn.verification.definitions.definition_mistakes import reading
+from symattn.attention.flow import Step
+from symattn.attention.stated_flow import OtherStep
+from symattn.bounds.changed_steps import in_stated_steps
+from symattn.bounds.mistake import At, Mistake, Wrong
+from symattn.bounds.reference import Values
 from symattn.verification.definitions.linear_ways import (
     FEATURES,
-    Form,
     FormRows,
     Produced,
-    apply_normalised_form,
-    read_features,
     repeat_for_values,
+    rows_of,
     scan_linear_state,
 )
 from symattn.verification.rules import norms
@@ -39,46 +39,81 @@ _AXES_OF_NORMS: dict[tuple[int, ...], str] = {
 }
 
 
-def yield_norm_mistakes(spec: LinearAttention, form: Form) -> Iterator[Mistake]:
-    """Yield wrong norms of queries and keys, in both or in one of them."""
-    phi, eps = FEATURES[spec.feature], spec.eps or _USUAL_EPS
-    bare = replace(spec, qk_norm=None, eps=0)
-    plain = partial(apply_normalised_form, replace(bare, feature="identity"), form)
-    good = norms.right("l2")
+def mistakes_of_missing_norm(spec: LinearAttention, step: Step) -> Iterator[Mistake]:
+    """Yield norms that a specification lacks, at the features of queries and keys."""
+    length_one = partial(norms.right("l2"), eps=_USUAL_EPS)
 
-    length_one = partial(good, eps=eps)
-    # p has no features, and the right norm if there is one.
-    of_erased = {"p": length_one} if spec.erase == "vector" and spec.qk_norm else {}
+    def by(words: str, *names: str) -> Mistake:
+        wrong: Wrong = lambda at: length_one(at.right())  # noqa: E731
+        return in_stated_steps(spec, "norm", words, dict.fromkeys(names, wrong))
 
-    def by(words: str, q: Callable[[Any], Any], k: Callable[[Any], Any]) -> Mistake:
-        changed = reading(plain, q=lambda x: q(phi(x)), k=lambda x: k(phi(x)), **of_erased)
-        return Mistake("norm", words, changed)
+    yield by("queries and keys are divided by their lengths", "q_features", "k_features")
+    yield by("queries are divided by their lengths", "q_features")
+    yield by("keys are divided by their lengths", "k_features")
 
-    if spec.qk_norm is None:
-        words = "queries and keys are divided by their lengths"
-        yield by(words, length_one, length_one)
-        yield by("queries are divided by their lengths", length_one, identity)
-        yield by("keys are divided by their lengths", identity, length_one)
+
+def mistakes_of_norm(spec: LinearAttention, step: Step) -> Iterator[Mistake]:
+    """Yield wrong norms of queries and keys, in both or in one of them, at the step of queries."""
+    if step.name != "q_normed":
         return
-    run = partial(apply_normalised_form, bare, form)
-    yield Mistake("norm", "queries and keys are not normalised", run, spec=bare)
-    yield by("keys are not normalised", length_one, identity)
-    yield by("queries are not normalised", identity, length_one)
-    wrong = [*norms.norms("l2", spec.eps, _AXES_OF_NORMS), *_OTHER_NORMS.items()]
-    for words, how in wrong:
-        both = partial(how, eps=spec.eps)
-        yield by(words, both, both)
-        for noun, pair in {"queries": (both, length_one), "keys": (length_one, both)}.items():
-            yield by(f"in the norm of {noun} alone: {words}", *pair)
+
+    def by(words: str, how: Callable[[Any], Any], *names: str) -> Mistake:
+        wrong: Wrong = lambda at: how(at.first)  # noqa: E731
+        return in_stated_steps(spec, step.blames, words, dict.fromkeys(names, wrong))
+
+    both = ("q_normed", "k_normed")
+    left_out: Callable[[Any], Any] = lambda x: x * 1  # noqa: E731
+    bare = by("queries and keys are not normalised", left_out, *both)
+    if spec.erase == "vector":
+        # What is erased has the norm of keys, too.
+        changed = {
+            name: change_erasure_of(replace(spec, qk_norm=None, eps=0), name)
+            for name in ("erasure",)
+        }
+        bare = replace(bare, way=replace(bare.way, steps={**bare.run.steps, **changed}))  # type: ignore[type-var, attr-defined]
+    yield replace(bare, spec=replace(spec, qk_norm=None, eps=0))
+    yield by("keys are not normalised", left_out, "k_normed")
+    yield by("queries are not normalised", left_out, "q_normed")
+    for words, how in (*norms.norms("l2", spec.eps, _AXES_OF_NORMS), *_OTHER_NORMS.items()):
+        other = partial(how, eps=spec.eps)
+        yield by(words, other, *both)
+        yield by(f"in the norm of queries alone: {words}", other, "q_normed")
+        yield by(f"in the norm of keys alone: {words}", other, "k_normed")
     if spec.feature != "identity":
-        after: Any = lambda x: phi(length_one(x))  # noqa: E731
-        words = "queries and keys are normalised before the feature map, not after it"
-        yield Mistake("norm", words, reading(plain, q=after, k=after, **of_erased))
+        yield _normalise_before_features(spec, step)
     if spec.delta and not spec.erase:
         words = "keys are normalised where they are written, not where what they replace is read"
-        yield Mistake("norm", words, partial(_output_of_half_normed_keys, spec, True))
+        yield _change_sums(spec, words, partial(_by_half_normed_keys, True))
         words = "keys are normalised where what they replace is read, not where they are written"
-        yield Mistake("norm", words, partial(_output_of_half_normed_keys, spec, False))
+        yield _change_sums(spec, words, partial(_by_half_normed_keys, False))
+
+
+def _normalise_before_features(spec: LinearAttention, step: Step) -> Mistake:
+    length_one, phi = partial(norms.right("l2"), eps=spec.eps), FEATURES[spec.feature]
+    early: Wrong = lambda at: phi(length_one(at.first))  # noqa: E731
+    left_out: Wrong = lambda at: at.first * 1  # noqa: E731
+    steps = {name: early for name in ("q_features", "k_features")}
+    words = "queries and keys are normalised before the feature map, not after it"
+    late = dict.fromkeys(("q_normed", "k_normed"), left_out)
+    return in_stated_steps(spec, step.blames, words, steps | late)
+
+
+def change_erasure_of(other: LinearAttention, name: str) -> OtherStep:
+    """Return the change of what is erased or written to that of another specification."""
+
+    def change(spec: LinearAttention, values: Values) -> Any:
+        right = next(step for step in other.pipeline(values) if step.name == name)
+        k_of_own = next(step.of[0] for step in spec.pipeline(values) if step.name == name)
+        return right.run(values[k_of_own], *map(values.get, right.of[1:]))
+
+    return change
+
+
+def _change_sums(spec: LinearAttention, words: str, form: Callable[..., Produced]) -> Mistake:
+    def wrong(at: At) -> Any:
+        return form(at.spec, rows_of(at.spec, at.values), at.values)  # type: ignore[arg-type]
+
+    return in_stated_steps(spec, "norm", words, {"sums": wrong})
 
 
 #: The ε of public layers, for a norm that a specification lacks.
@@ -97,12 +132,11 @@ _OTHER_NORMS: dict[str, norms.Norm] = {
 }
 
 
-def _output_of_half_normed_keys(
-    spec: LinearAttention, where_written: bool, k: Array, **inputs: Any
-) -> Any:
+def _by_half_normed_keys(
+    where_written: bool, spec: LinearAttention, rows: FormRows, values: Values
+) -> Produced:
     """Compute the delta rule with keys that are normalised at one of their two places alone."""
-    bare = repeat_for_values(spec, FEATURES[spec.feature](k))
-    normed = read_features(spec, k)
+    bare, normed = repeat_for_values(spec, values["k_features"]), rows.k
     written, read = (normed, bare) if where_written else (bare, normed)
 
     def token(
@@ -112,8 +146,5 @@ def _output_of_half_normed_keys(
         state = state + beta * (k.mT @ (v - read @ state))
         return state, q @ state
 
-    def form(spec: LinearAttention, rows: FormRows) -> Produced:
-        with_keys = rows._replace(k=written)
-        return scan_linear_state(spec, token, with_keys, read, rows.beta, rows.g)
-
-    return apply_normalised_form(spec, form, k=k, **inputs)
+    with_keys = rows._replace(k=written)
+    return scan_linear_state(spec, token, with_keys, read, rows.beta, rows.g)

@@ -10,224 +10,239 @@ from typing import TYPE_CHECKING, Any
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import linear
+from symattn.attention.flow import Step
 from symattn.attention.layers.steps import identity, sigmoid, softplus
 from symattn.attention.softmax import powers
-from symattn.bounds.mistake import Compute, Mistake
-from symattn.verification.definitions.definition_mistakes import reading
+from symattn.attention.stated_flow import OtherStep
+from symattn.bounds.changed_steps import ChangedSteps, in_stated_steps
+from symattn.bounds.mistake import At, Mistake, Wrong, change
 from symattn.verification.definitions.linear_chunk_mistakes import transpose_if_square
-from symattn.verification.definitions.linear_erasure import take_token_before
+from symattn.verification.definitions.linear_erasure import Erasure, take_token_before
+from symattn.verification.definitions.linear_steps import lay_state
 from symattn.verification.definitions.linear_ways import (
     Form,
     FormRows,
     Produced,
-    apply_normalised_form,
+    list_linear_forms,
+    rows_of,
     scan_linear_state,
+    sum_in_form,
 )
+from symattn.verification.definitions.raw_gate_mistakes import yield_raw_gate_mistakes
+from symattn.verification.rules.other_heads import list_numbers_of_other_heads
 
 if TYPE_CHECKING:
     from symattn.verification.definitions.linear import LinearAttention
 
 
-def yield_reading_mistakes(spec: LinearAttention, form: Form) -> Iterator[Mistake]:
-    """Yield states that are read at another moment, and a wrong bonus of the token itself."""
+def of_form(
+    spec: LinearAttention, blamed: str, words: str, form: Form, other: LinearAttention | None = None
+) -> Mistake:
+    """Return the mistake of other sums over the tokens; ``other`` is the specification that it amounts to, if any."""
+    return Mistake(blamed, words, ChangedSteps(spec, sum_in_form(form)), spec=other)
 
-    def by(words: str, run: Compute, other: LinearAttention | None = None) -> Mistake:
-        return Mistake("values", words, run, spec=other)
 
-    def as_given(other: LinearAttention) -> Compute:
-        # A specification without a bonus ignores one.
-        return partial(apply_normalised_form, other, form)
-
+def yield_reading_mistakes(spec: LinearAttention) -> Iterator[Mistake]:
+    """Yield states that are read at another moment."""
+    form = list_linear_forms(spec)[0]
+    by = partial(of_form, spec, "values")
     if spec.reads == "after":
         # Without gates the state before a token lacks the token alone, which is a mistake of masks.
         if spec.gate and not spec.normalised:
             early = replace(spec, reads="before")
-            yield by("the state is read before a token is added, not after", as_given(early), early)
+            words = "the state is read before a token is added, not after"
+            yield by(words, lambda _, rows: form(early, rows), early)
         return
     words = "the state is read after a token is added, not before"
     late = replace(spec, reads="after", bonus=False)
+    of_late: Form = lambda _, rows: form(late, rows)  # noqa: E731
     if not spec.bonus:
-        yield by(words, as_given(late), late)
+        yield by(words, of_late, late)
     else:
-        yield by(f"{words}, and the bonus is left out", as_given(late), late)
-        yield by(words, adding_own_products(as_given(replace(late, skip=False)), spec))
+        of_bonus = last_of_role(spec, "bonus")
+        steps = sum_in_form(of_late) | {of_bonus: leave_out(of_bonus)}
+        cause = f"{words}, and the bonus is left out"
+        yield Mistake("values", cause, ChangedSteps(spec, steps), spec=late)
+        yield by(words, of_late)
     if spec.gate:
-        decayed: Form = partial(_by_decayed_states, form)
         words = "the state decays by a token's own gate before the token reads it"
-        yield by(words, partial(apply_normalised_form, spec, decayed))
-    if spec.bonus:
-        bare = replace(spec, bonus=False)
-        words = "the bonus is left out: a token does not read itself"
-        yield by(words, as_given(bare), bare)
-        for words, change in _BONUSES.items():
-            yield by(words, reading(as_given(spec), bonus=change))
-        for words, change in _BONUSES_OF_HEADS.items():
-            yield by(words, reading(as_given(spec), bonus=change))
-        words = "the bonus is written to the state: later tokens read it, too"
-        yield by(words, partial(_with_written_bonus, spec, form))
-    if spec.bonus and spec.gate:
-        words = "the bonus decays by the token's own gate"
-        yield by(
-            words, lambda g, bonus, **inputs: as_given(spec)(g=g, bonus=bonus * powers(g), **inputs)
-        )
+        yield by(words, lambda spec, rows: form(spec, rows._replace(q=rows.q * powers(rows.g))))
 
 
-def yield_step_mistakes(spec: LinearAttention, form: Form) -> Iterator[Mistake]:
-    """Yield steps Δ and terms D v that are left out, or in the wrong place."""
-    run = partial(apply_normalised_form, spec, form)
-    # A specification without a step or a skip ignores one.
-    bare = partial(apply_normalised_form, replace(without_step(spec), skip=False), form)
-    for words, (gates, values) in _STEPS.items() if spec.step else ():
-        changed: Compute = partial(_output_of_steps, bare, gates, values)
-        yield Mistake("values", words, adding_own_products(changed, spec))
-    if not spec.skip:
+def leave_out(name: str) -> OtherStep:
+    """Return the change of a step to the first array that it takes."""
+    return change(name, lambda at: at.first * 1)
+
+
+def last_of_role(spec: LinearAttention, role: str) -> str:
+    """Return the name of the step of a role."""
+    return next(step.name for step in spec.pipeline_of_all if step.role == role)
+
+
+def mistakes_of_bonus(spec: LinearAttention, step: Step) -> Iterator[Mistake]:
+    """Yield wrong bonuses of the token itself."""
+    by = partial(in_stated_steps, spec, step.blames)
+    words = "the bonus is left out: a token does not read itself"
+    without = replace(spec, bonus=False)
+    yield replace(by(words, {step.name: lambda at: at.first * 1}), spec=without)
+    for words, other in {**_BONUSES, **_BONUSES_OF_HEADS}.items():
+        yield by(words, {}, reads={"bonus": other})
+    words = "the bonus is written to the state: later tokens read it, too"
+    form = list_linear_forms(spec)[0]
+
+    def write(at: At) -> Any:
+        rows, bonus = rows_of(at.spec, at.values), at.values["bonus"]  # type: ignore[arg-type]
+        return form(spec, rows._replace(k=rows.k * bonus))
+
+    yield by(words, {"sums": write})
+    if spec.gate:
+
+        def decay(at: At) -> Any:
+            mixed, q, k, v, bonus = at.taken
+            gates = rows_of(at.spec, at.values).g  # type: ignore[arg-type]
+            return at.right(mixed, q, k, v, bonus * powers(gates))
+
+        yield by("the bonus decays by the token's own gate", {step.name: decay})
+
+
+def mistakes_of_step(spec: LinearAttention, step: Step) -> Iterator[Mistake]:
+    """Yield steps Δ that are left out, or in the wrong place, at the step of the gates."""
+    if step.name != "step_gates":
         return
-    without = replace(spec, skip=False)
+    for words, (gates, values) in _STEPS.items():
+        changes = {"step_gates": _multiply_by(gates), "step_values": _multiply_by(values)}
+        yield in_stated_steps(spec, step.blames, words, changes)
+
+
+def _multiply_by(of_steps: Callable[[Array], Any]) -> Wrong:
+    def wrong(at: At) -> Any:
+        steps, x = at.taken
+        return of_steps(steps) * x
+
+    return wrong
+
+
+def mistakes_of_skip(spec: LinearAttention, step: Step) -> Iterator[Mistake]:
+    """Yield terms D v that are left out, or multiplied by something else."""
+    by = partial(in_stated_steps, spec, step.blames)
     words = "the added term D x is left out"
-    yield Mistake("values", words, partial(apply_normalised_form, without, form), spec=without)
-    words = "the added term is x, without D"
-    yield Mistake("values", words, reading(run, skip=lambda d: 0 * d + 1))
+    without = replace(spec, skip=False)
+    yield replace(by(words, {step.name: lambda at: at.first * 1}), spec=without)
+    yield by("the added term is x, without D", {}, reads={"skip": lambda d: 0 * d + 1})
     if spec.step:
-        words = "the added term is D Δ x, not D x"
-        scaled = without_step(spec)
-        yield Mistake(
-            "values",
-            words,
-            lambda g, v, dt, **inputs: apply_normalised_form(
-                scaled, form, g=dt * g, v=dt * v, **inputs
-            ),
-        )
-    for words, change in _SKIPS_OF_HEADS.items():
-        yield Mistake("values", words, reading(run, skip=change))
+
+        def add_scaled(at: At) -> Any:
+            mixed, v, skip = at.taken
+            return mixed + skip * (at.values["steps"] * v)
+
+        yield by("the added term is D Δ x, not D x", {step.name: add_scaled})
+    for words, other in _SKIPS_OF_HEADS.items():
+        yield by(words, {}, reads={"skip": other})
 
 
-def without_step(spec: LinearAttention) -> LinearAttention:
-    """Return the specification without a step, and without what only steps have."""
-    return replace(spec, step=False, step_form=None, step_least=None, step_most=None)
-
-
-def _output_of_steps(
-    run: Compute,
-    of_gates: Callable[[Array], Any],
-    of_values: Callable[[Array], Any],
-    g: Array,
-    v: Array,
-    dt: Array,
-    **inputs: Any,
-) -> Any:
-    """Return the run with gates and values that are multiplied by functions of the step."""
-    return run(g=of_gates(dt) * g, v=of_values(dt) * v, **inputs)
-
-
-def adding_own_products(run: Compute, spec: LinearAttention) -> Compute:
-    """Return a run without a bonus and a skip, and what these give added to its outputs."""
-    alone = partial(apply_normalised_form, replace(without_step(spec), state=None), _read_nothing)
-
-    def added(**inputs: Any) -> Any:
-        outputs = run(**inputs)
-        result, *states = outputs if isinstance(outputs, tuple) else (outputs,)
-        own = alone(**inputs)
-        return (result + own, *states) if states else result + own
-
-    return added
-
-
-def _read_nothing(spec: LinearAttention, rows: FormRows) -> Produced:
-    return Produced(0 * rows.v)
-
-
-def _by_decayed_states(form: Form, spec: LinearAttention, rows: FormRows) -> Produced:
-    """Return ``form`` with the state that a token reads decayed by the token's own gate."""
-    return form(spec, rows._replace(q=rows.q * powers(rows.g)))
-
-
-def _with_written_bonus(
-    spec: LinearAttention, form: Form, k: Array, bonus: Array, **inputs: Any
-) -> Any:
-    """Return the run with b ⊙ k written in the place of k; the token itself is read by its bonus once."""
-    writing: Form = lambda other, rows: form(other, rows._replace(k=rows.k * bonus))  # noqa: E731
-    bare = partial(apply_normalised_form, replace(spec, bonus=False, skip=False), writing)
-    return adding_own_products(bare, spec)(k=k, bonus=bonus, **inputs)
-
-
-def yield_gate_mistakes(spec: LinearAttention, form: Form) -> Iterator[Mistake]:
-    """Yield gates of other heads, other decays, and what the delta rule corrects wrongly."""
-    run = partial(apply_normalised_form, spec, form)
-    if spec.gate == "head":
-        for words, change in _GATES_OF_HEADS.items():
-            yield Mistake("values", words, reading(run, g=change))
-    for words, change in _GATES.items() if spec.gate else ():
-        if words != _OF_THE_TOKEN_BEFORE:
-            yield Mistake("values", words, reading(run, g=change))
-        elif spec.gate != "head":
+def mistakes_of_gates(spec: LinearAttention, step: Step) -> Iterator[Mistake]:
+    """Yield gates of other heads, and other decays."""
+    yield from yield_raw_gate_mistakes(spec, step)
+    others = _GATES_OF_HEADS if spec.gate == "head" else {}
+    for words, other in {**others, **_GATES}.items():
+        cause = words
+        if words == _OF_THE_TOKEN_BEFORE:
             # Where all tokens have one gate, that of the token before is the same.
-            cause = (
-                words
-                if spec.reads == "after"
-                else "the state decays by the gate of the token before"
-            )
-            yield Mistake("values", cause, reading(run, g=change))
+            if spec.gate == "head":
+                continue
+            if spec.reads == "before":
+                cause = "the state decays by the gate of the token before"
+        wrong: Wrong = lambda at, other=other: other(at.right())  # type: ignore[misc] # noqa: E731
+        yield in_stated_steps(spec, step.blames, cause, {step.name: wrong})
+
+
+def yield_correction_mistakes(spec: LinearAttention) -> Iterator[Mistake]:
+    """Yield what the delta rule corrects wrongly."""
     for words, correction in _CORRECTIONS.items() if spec.delta and not spec.erase else ():
-        yield Mistake(
-            "values",
-            words,
-            partial(apply_normalised_form, spec, partial(_by_corrections, correction)),
-        )
+        yield of_form(spec, "values", words, partial(_by_corrections, correction))
+    if spec.delta and spec.gate and not spec.erase:
+        words = "the state decays after it is corrected, not before"
+        yield of_form(spec, "values", words, _by_late_decays)
 
 
-def yield_state_mistakes(spec: LinearAttention, form: Form) -> Iterator[Mistake]:
-    """Yield states that are lost, transposed, or handed over without a decay."""
-    run = partial(apply_normalised_form, spec, form)
-    lost = reading(run, initial_state=lambda state: 0 * state)
+def yield_decay_mistakes(spec: LinearAttention) -> Iterator[Mistake]:
+    """Yield decays of what a token adds or reads, which only the state before it has."""
+    if not spec.gate or spec.delta:
+        return
+    form = list_linear_forms(spec)[0]
+    words = "what a token adds is multiplied by 1 − e^g, as in a moving average"
+    averaged: Form = lambda spec, rows: form(spec, rows._replace(k=rows.k * (1 - powers(rows.g))))  # noqa: E731
+    yield of_form(spec, "values", words, averaged)
+    if spec.reads == "after":
+        words = "the state that a token reads decays by the token's own gate a second time"
+        again: Form = lambda spec, rows: form(spec, rows._replace(q=rows.q * powers(rows.g)))  # noqa: E731
+        yield of_form(spec, "values", words, again)
 
-    def by(words: str, changed: Compute) -> Mistake:
-        return Mistake("cache", words, changed)
 
-    def of_final(wrong: Compute) -> Compute:
-        """Return the run with the final state of a wrong one."""
-        return lambda **inputs: (run(**inputs)[0], wrong(**inputs)[1])
-
-    def of_outputs(wrong: Compute) -> Compute:
-        return lambda **inputs: (wrong(**inputs)[0], run(**inputs)[1])
-
-    yield by("the initial state is left out", lost)
-    yield by("the initial state is left out of the final state", of_final(lost))
-    yield by("the initial state is left out of the outputs", of_outputs(lost))
-    turned = reading(run, initial_state=transpose_if_square)
-    yield by("the initial state is read transposed, where d_k = d_v", turned)
-    words = "the final state is returned transposed, where d_k = d_v"
-    yield by(words, lambda **inputs: _transpose_final_state(run(**inputs)))
+def mistakes_of_initial_state(spec: LinearAttention, step: Step) -> Iterator[Mistake]:
+    """Yield initial states that are lost, transposed, or handed over without a decay."""
+    by, form = partial(in_stated_steps, spec, step.blames), list_linear_forms(spec)[0]
+    lose: Wrong = lambda at: 0 * at.right()  # noqa: E731
+    turn: Wrong = lambda at: transpose_if_square(at.right())  # noqa: E731
+    turn_back: Wrong = turn
+    without: Form = lambda spec, rows: form(spec, rows._replace(state=0 * rows.state))  # noqa: E731
+    yield by("the initial state is left out", {step.name: lose})
+    words = "the initial state is left out of the final state"
+    yield by(words, {"final_state": _take_final_state(without)})
+    first_output = last_of_role(spec, "mixed")
+    words = "the initial state is left out of the outputs"
+    yield by(words, {first_output: _take_output_of(without)})
+    words = "the initial state is read transposed, where d_k = d_v"
+    yield by(words, {step.name: turn})
+    yield by("the final state is returned transposed, where d_k = d_v", {"final_state": turn_back})
     other = "values by keys" if spec.state == "kv" else "keys by values"
     words = f"states are read and returned as {other}, where d_k = d_v, not as {spec.state}"
-    yield by(words, lambda **inputs: _transpose_final_state(turned(**inputs)))
-    yield by(
-        "the final state is the initial one",
-        lambda **inputs: (run(**inputs)[0], inputs["initial_state"] * 1),
-    )
-    # A token without a key writes nothing; of a pair, nothing along b either.
-    last = ("k", *(("g",) if spec.gate else ()), *(("b",) if spec.erase == "pair" else ()))
-    unwritten = reading(run, **dict.fromkeys(last, _without_last))
-    yield by("the final state is that before the last token", of_final(unwritten))
-    if not spec.gate:
-        return
-    undecayed_first = reading(run, g=_without_first)
+    yield by(words, {step.name: turn, "final_state": turn_back})
+    initial: Wrong = lambda at: at.values["initial_state"] * 1  # noqa: E731
+    yield by("the final state is the initial one", {"final_state": initial})
+    unwritten: Form = lambda spec, rows: form(spec, _leave_last_token_out(rows))  # noqa: E731
+    words = "the final state is that before the last token"
+    yield by(words, {"final_state": _take_final_state(unwritten)})
+    if spec.gate:
+        yield from _yield_undecayed_states(spec, form)
+
+
+def _yield_undecayed_states(spec: LinearAttention, form: Form) -> Iterator[Mistake]:
+    by = partial(in_stated_steps, spec, "cache")
     words = "the initial state is handed over undecayed: the first token's gate does not decay it"
-    yield by(words, undecayed_first)
-    still = reading(run, g=lambda g: 0 * g)
-    alone = reading(still, v=lambda v: 0 * v)
-    words = "the initial state is handed over undecayed: no gate decays it"
-    yield by(
-        words,
+    yield by(words, {"gates": lambda at: _without_first(at.right())})
+
+    def hand_over(spec: LinearAttention, rows: FormRows) -> Produced:
         # Outputs are affine in the state: what the tokens give, and what the state gives.
-        lambda **inputs: tuple(a + b for a, b in zip(lost(**inputs), alone(**inputs), strict=True)),
-    )
+        of_tokens = form(spec, rows._replace(state=0 * rows.state))
+        of_state = form(spec, rows._replace(g=0 * rows.g, v=0 * rows.v))
+        return Produced(*(a + b for a, b in zip(of_tokens, of_state, strict=True)))
+
+    words = "the initial state is handed over undecayed: no gate decays it"
+    yield of_form(spec, "cache", words, hand_over)
     words = "the final state is handed over undecayed by the last token's gate"
-    yield by(words, of_final(reading(run, g=_without_last)))
-    yield by("the final state is handed over undecayed: no gate decays it", of_final(still))
+    without_last: Form = lambda spec, rows: form(spec, rows._replace(g=_without_last(rows.g)))  # noqa: E731
+    yield by(words, {"final_state": _take_final_state(without_last)})
+    still: Form = lambda spec, rows: form(spec, rows._replace(g=0 * rows.g))  # noqa: E731
+    words = "the final state is handed over undecayed: no gate decays it"
+    yield by(words, {"final_state": _take_final_state(still)})
 
 
-def _transpose_final_state(outputs: tuple[Any, Any]) -> tuple[Any, Any]:
-    return outputs[0], transpose_if_square(outputs[1])
+def _take_final_state(form: Form) -> Wrong:
+    return lambda at: lay_state(at.spec, form(at.spec, rows_of(at.spec, at.values)))  # type: ignore[arg-type]
+
+
+def _take_output_of(form: Form) -> Wrong:
+    return lambda at: form(at.spec, rows_of(at.spec, at.values)).output  # type: ignore[arg-type]
+
+
+def _leave_last_token_out(rows: FormRows) -> FormRows:
+    """Return the rows of tokens of which the last writes and erases nothing, and has no gate."""
+    beta = rows.beta
+    if isinstance(beta, Erasure):
+        beta = beta._replace(p=_without_last(beta.p), keys=_without_last(beta.keys))
+    gates = None if rows.g is None else _without_last(rows.g)
+    return rows._replace(k=_without_last(rows.k), g=gates, beta=beta)
 
 
 def _without_last(x: Array) -> Array:
@@ -253,7 +268,23 @@ _CORRECTIONS: dict[str, Correction] = {
     "β multiplies only the erased value: new values are added in full": lambda v, old, beta: (
         v - beta * old
     ),
+    "β multiplies the erased value twice: β (v − β k S) is added to the state": lambda v, old, beta: (
+        beta * (v - beta * old)
+    ),
 }
+
+
+def _by_late_decays(spec: LinearAttention, rows: FormRows) -> Produced:
+    """Compute the delta rule on a state that decays after each correction."""
+
+    def token(
+        state: Array, q: Array, k: Array, v: Array, beta: Array, g: Array
+    ) -> tuple[Array, Array]:
+        corrected = linear.delta_step(state, k, v, beta)
+        state = linear.decayed(corrected, g)
+        return state, q @ state
+
+    return scan_linear_state(spec, token, rows, rows.beta, rows.g)
 
 
 def _by_corrections(correction: Correction, spec: LinearAttention, rows: FormRows) -> Produced:
@@ -286,30 +317,6 @@ _GATES: dict[str, Callable[[Array], Array]] = {
     "gates count twice: decays are squared": lambda g: 2 * g,
     "gates are taken with the other sign: the state grows": lambda g: -g,
 }
-
-
-def _take_numbers_of_head(head: int, x: Array) -> Any:
-    # A sum of one head and 0 times all others keeps the number of heads.
-    return 0 * x + x[..., head : head + 1 or None, :, :]
-
-
-def _turn_heads(x: Array) -> Any:
-    """Return the numbers of the next head for each head, those of the first for the last."""
-    return namespace_of(x).concat([x[..., 1:, :, :], x[..., :1, :, :]], axis=-3)
-
-
-def _reverse_heads(x: Array) -> Any:
-    return namespace_of(x).flip(x, axis=-3)
-
-
-def list_numbers_of_other_heads(one: str, all_of_them: str) -> dict[str, Callable[[Array], Any]]:
-    """Return causes, and numbers of another head (…, h, ·, ·), from the words for one head's and for those of all."""
-    return {
-        f"heads have {all_of_them} in the opposite order": _reverse_heads,
-        f"each head has {one} of the next one": _turn_heads,
-        f"every head has {one} of the first": partial(_take_numbers_of_head, 0),
-        f"every head has {one} of the last": partial(_take_numbers_of_head, -1),
-    }
 
 
 _GATES_OF_HEADS = list_numbers_of_other_heads("the gate", "the gates")

@@ -14,12 +14,13 @@ from symattn.attention.layers.steps import identity
 from symattn.attention.norms import unit
 from symattn.attention.projections import repeat_heads
 from symattn.attention.softmax import powers
+from symattn.attention.stated_flow import OtherStep
+from symattn.bounds.changed_steps import ChangedSteps
 from symattn.bounds.mistake import Compute
-from symattn.verification.definitions.definition_mistakes import reading
+from symattn.bounds.reference import Values
 from symattn.verification.definitions.linear_erasure import (
     Erasure,
     read_erasing_inputs,
-    read_erasure,
 )
 
 if TYPE_CHECKING:
@@ -109,37 +110,33 @@ class Produced(NamedTuple):
 Form = Callable[["LinearAttention", FormRows], Produced]
 
 
-def apply_normalised_form(
-    spec: LinearAttention, form: Form, below: Form | None = None, **inputs: Any
-) -> Any:
-    """Return ``form`` of the features, divided by the same form, or ``below``, with values of 1 if normalised.
+def sum_in_form(form: Form, normaliser: Form | None = None) -> dict[str, OtherStep]:
+    """Return the changes of the sums of values to another form, and of the sums of weights to ``normaliser``.
 
-    ``inputs`` are the fields of ``LinearInputs``. With a bonus each token reads itself as well; a step multiplies gates
-    and the values that are written, and a skip those that are added. With a state return the final one too. Where the
-    specification says what is erased, the form gets an ``Erasure`` in the place of β, and the values that are written.
+    Without a normaliser the sums of weights stay in their own form.
     """
-    x = LinearInputs(**inputs)
-    a, b = read_features(spec, x.q), read_features(spec, x.k)
-    if spec.scale:
-        xp = namespace_of(x.q)
-        a = a / xp.sqrt(xp.asarray(x.q.shape[-1], dtype=x.q.dtype))
-    state = read_initial_state(spec, b, x.v, x.initial_state) if spec.state else None
-    gates, written = multiply_by_step(spec, x)
-    corrected = x.beta
-    if spec.erase:
-        corrected, written = read_erasure(spec, b, x.v, x.beta, x.read_erasing(spec))
-    result = form(spec, FormRows(a, b, written, gates, corrected, state))
-    if spec.bonus and x.bonus is not None:
-        of_itself = linear.own_products(a, b, x.v, x.bonus)
-        result = Produced(result.output + of_itself, result.state)
-    if spec.skip and x.skip is not None:
-        result = Produced(result.output + x.skip * x.v, result.state)
-    if spec.normalised:
-        divisor = (below or form)(spec, FormRows(a, b, make_unit_values(x.v), x.g, x.beta))
-        return result.output / divisor.output
-    if result.state is None or spec.state is None:
-        return result.output
-    return result.output, result.state if spec.state == "kv" else result.state.mT
+    changes: dict[str, OtherStep] = {"sums": lambda spec, values: form(spec, rows_of(spec, values))}
+    if normaliser is not None:
+        changes["divisor"] = lambda spec, values: sum_weights(
+            normaliser, spec, *rows_of(spec, values)
+        )
+    return changes
+
+
+def rows_of(spec: LinearAttention, values: Values) -> FormRows:
+    """Return the arrays that the sums over tokens take, in a run."""
+    of = next(step.of for step in spec.pipeline(values) if step.name == "sums")
+    return FormRows(*map(values.get, of))
+
+
+def compute_in_form(spec: LinearAttention, form: Form) -> ChangedSteps:
+    """Return the run of a specification whose sums, also those of weights, are computed in a form."""
+    return ChangedSteps(spec, sum_in_form(form, form if spec.normalised else None))
+
+
+def sum_weights(form: Form, spec: LinearAttention, q: Any, k: Any, v: Any, *more: Any) -> Any:
+    """Return the sum of the weights of each token, (…, n, 1): that of values of 1."""
+    return form(spec, FormRows(q, k, make_unit_values(v), *more)).output
 
 
 def multiply_by_step(spec: LinearAttention, x: LinearInputs) -> tuple[Any, Any]:
@@ -234,10 +231,18 @@ def list_linear_forms(spec: LinearAttention) -> tuple[Form, ...]:
     return (*forms, _compute_by_chunks) if spec.causal else forms
 
 
-def yield_linear_ways(spec: LinearAttention) -> Iterator[Compute]:
+def yield_linear_ways(spec: LinearAttention) -> Iterator[ChangedSteps]:
     """Yield each form; for elu(x) + 1 also as written, whose relative error grows far below 0, where 1 cancels."""
     for form in list_linear_forms(spec):
-        yield partial(apply_normalised_form, spec, form)
+        yield compute_in_form(spec, form)
     for form in list_linear_forms(spec) if spec.feature == "elu" else ():
-        read = partial(apply_normalised_form, replace(spec, feature="identity"), form)
-        yield reading(read, q=linear.elu_then_one, k=linear.elu_then_one)
+        way = compute_in_form(spec, form)
+        yield replace(way, steps={**way.steps, **map_features(linear.elu_then_one)})
+
+
+def map_features(feature: Callable[[Any], Any]) -> dict[str, OtherStep]:
+    """Return the changes of the features of queries and keys to those of another map."""
+    return {
+        f"{x}_features": lambda spec, values, x=x: feature(values[x])  # type: ignore[misc]
+        for x in "qk"
+    }

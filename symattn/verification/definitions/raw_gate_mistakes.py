@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from symattn.arrays.array import Array
+from symattn.attention.flow import Step
 from symattn.attention.layers.steps import sigmoid, softplus
 from symattn.attention.softmax import powers
-from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
-from symattn.verification.definitions.linear_state_mistakes import list_numbers_of_other_heads
-from symattn.verification.definitions.linear_ways import apply_normalised_form, list_linear_forms
+from symattn.bounds.changed_steps import in_stated_steps
+from symattn.bounds.mistake import Compute, Mistake, MistakeFamily, Wrong
 from symattn.verification.definitions.raw_gates import (
     ReadGates,
     limit_steps,
@@ -22,21 +22,19 @@ from symattn.verification.definitions.raw_gates import (
     read_steps,
     take_lower_bound,
 )
+from symattn.verification.rules.other_heads import list_numbers_of_other_heads
 
 if TYPE_CHECKING:
     from symattn.verification.definitions.linear import LinearAttention
 
 
-def yield_raw_gate_mistakes(
-    spec: LinearAttention, laid: Callable[[Compute, ReadGates], Compute]
-) -> Iterator[Mistake]:
-    """Yield raw gates that become other logarithms of decays; ``laid`` arranges a run with its way of reading gates."""
+def yield_raw_gate_mistakes(spec: LinearAttention, step: Step) -> Iterator[Mistake]:
+    """Yield raw gates that become other logarithms of decays."""
     if spec.gate_form is None:
         return
-    run = partial(apply_normalised_form, spec, list_linear_forms(spec)[0])
 
     def by(words: str, read: ReadGates, other: LinearAttention | None = None) -> Mistake:
-        return Mistake("values", words, laid(run, read), spec=other)
+        return replace(_read_otherwise(spec, step, words, read), spec=other)
 
     for words, read in {**_WRONG_GATES[spec.gate_form], **_WRONG_PARTS}.items():
         yield by(words, read)
@@ -48,6 +46,12 @@ def yield_raw_gate_mistakes(
         yield by(words, partial(_read_with_other_rates, change))
     for words, change in _BIASES_OF_HEADS.items():
         yield by(words, partial(_read_with_other_biases, change))
+
+
+def _read_otherwise(spec: LinearAttention, step: Step, words: str, read: ReadGates) -> Mistake:
+    """Return the mistake of reading what a step takes in another way."""
+    wrong: Wrong = lambda at: read(at.spec, *at.taken)  # noqa: E731
+    return in_stated_steps(spec, step.blames, words, {step.name: wrong})
 
 
 def _read_with_other_rates(
@@ -104,16 +108,13 @@ _BIASES_OF_HEADS = list_numbers_of_other_heads("the gates' bias", "the biases of
 
 
 # -- raw steps ---------------------------------------------------------------------------------------------------------
-def yield_raw_step_mistakes(
-    spec: LinearAttention, laid: Callable[[Compute, ReadGates], Compute]
-) -> Iterator[Mistake]:
-    """Yield raw steps that become other steps; ``laid`` arranges a run with its way of reading steps."""
+def mistakes_of_raw_steps(spec: LinearAttention, step: Step) -> Iterator[Mistake]:
+    """Yield raw steps that become other steps."""
     if spec.step_form is None:
         return
-    run = partial(apply_normalised_form, spec, list_linear_forms(spec)[0])
 
     def by(words: str, read: ReadGates) -> Mistake:
-        return Mistake("values", words, laid(run, read))
+        return _read_otherwise(spec, step, words, read)
 
     for words, read in _WRONG_STEPS.items():
         yield by(words, read)
@@ -132,13 +133,10 @@ def yield_raw_step_mistakes(
         yield by(words, partial(_read_steps_with_other_biases, change))
 
 
-def yield_numbered_step_mistakes(
-    spec: LinearAttention, laid: Callable[[Compute, ReadGates], Compute]
-) -> Iterator[MistakeFamily]:
+def families_of_raw_steps(spec: LinearAttention, step: Step) -> Iterator[MistakeFamily]:
     """Yield steps that are cut off at a number, as by another ``dt_limit``, or by the range of their initial values."""
     if spec.step_form is None:
         return
-    run = partial(apply_normalised_form, spec, list_linear_forms(spec)[0])
     grid = [float(limit) for limit in np.geomspace(1e-4, 20.0, 50)]
 
     def cut(below: bool, limit: float) -> Compute:
@@ -148,10 +146,10 @@ def yield_numbered_step_mistakes(
                 return limit_steps(steps, limit, spec.step_most)
             return limit_steps(steps, spec.step_least, limit)
 
-        return laid(run, read)
+        return _read_otherwise(spec, step, "", read).run
 
-    yield MistakeFamily("values", "steps are cut off below {}", partial(cut, True), grid)
-    yield MistakeFamily("values", "steps are cut off above {}", partial(cut, False), grid)
+    yield MistakeFamily(step.blames, "steps are cut off below {}", partial(cut, True), grid)
+    yield MistakeFamily(step.blames, "steps are cut off above {}", partial(cut, False), grid)
 
 
 def _read_steps_with_other_biases(
@@ -184,15 +182,10 @@ _BIASES_OF_STEPS = list_numbers_of_other_heads("the steps' bias", "the biases of
 
 
 # -- raw β -------------------------------------------------------------------------------------------------------------
-def yield_raw_beta_mistakes(
-    spec: LinearAttention, laid: Callable[[Compute, ReadGates], Compute]
-) -> Iterator[Mistake]:
-    """Yield raw β that become other ones; ``laid`` arranges a run with its way of reading β."""
-    if spec.beta_form is None:
-        return
-    run = partial(apply_normalised_form, spec, list_linear_forms(spec)[0])
-    for words, read in _WRONG_BETAS.items():
-        yield Mistake("values", words, laid(run, read))
+def mistakes_of_raw_betas(spec: LinearAttention, step: Step) -> Iterator[Mistake]:
+    """Yield raw β that become other ones."""
+    for words, read in _WRONG_BETAS.items() if spec.beta_form else ():
+        yield _read_otherwise(spec, step, words, read)
 
 
 _WRONG_BETAS: dict[str, ReadGates] = {

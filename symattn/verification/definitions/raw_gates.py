@@ -79,12 +79,6 @@ def check_raw_steps(spec: LinearAttention) -> None:
         )
 
 
-def read_raw(spec: LinearAttention, raw: Array, *of_heads: Array) -> Any:
-    """Return steps of raw steps or logarithms of decays of raw gates, whichever the specification has."""
-    read: ReadGates = read_steps if spec.step_form else read_gates
-    return read(spec, raw, *of_heads)
-
-
 def read_steps(spec: LinearAttention, dt: Array, dt_bias: Array) -> Any:
     """Return the steps Δ from raw ones (…, n, 1), and dt_bias that broadcasts with them."""
     return limit_steps(softplus(dt + dt_bias), spec.step_least, spec.step_most)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from symattn.attention.flow import check_blamed_step
@@ -25,12 +26,15 @@ def define_in_steps(
     shapes: Iterable[Mapping[str, int]],
     ways: Sequence[Compute] = (),
     laid: Laid = lambda run: run,
+    rules: Mapping[str, by_role.Rule] = MappingProxyType({}),
+    numbered_rules: Mapping[str, by_role.FamilyRule] = MappingProxyType({}),
     **more: Any,
 ) -> Definition:
     """Return the definition of stated steps, with further fields of ``Definition`` as given.
 
     ``step`` is blamed if no more is known of a fault. ``ways``, by default the run of the steps alone, begin with it.
     If arrays are passed in other axes than the steps take, ``laid`` makes a function of these of one of the steps' own.
+    ``rules`` are those of roles that this definition alone has, ``numbered_rules`` of mistakes with a number.
     Raises ``InputError`` if the definition, a step or an input blames none of ``STEPS_TO_BLAME``.
     """
     kind = type(spec).__name__
@@ -45,9 +49,11 @@ def define_in_steps(
         inputs=inputs,
         shapes=tuple(shapes),
         ways=tuple(_lay_way(laid, way) for way in every),
-        mistakes=Later(lambda: _lay_mistakes(laid, by_role.mistakes(spec))),
+        mistakes=Later(lambda: _lay_mistakes(laid, by_role.mistakes(spec, rules))),
         others=Later(lambda: _lay_mistakes(laid, by_role.further_mistakes(spec))),
-        numbered=tuple(_lay_family(laid, family) for family in by_role.families(spec)),
+        numbered=tuple(
+            _lay_family(laid, family) for family in by_role.families(spec, numbered_rules)
+        ),
         make_flow=partial(FlowOfStatedSteps, spec=spec, laid=laid),
         described=spec,
         **usual | more,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from types import MappingProxyType
+from typing import Any
 
 from symattn.attention.flow import Step
 from symattn.attention.stated_flow import StatedFlow
@@ -11,7 +13,8 @@ from symattn.bounds.mistake import Mistake, MistakeFamily
 from symattn.verification.rules import log_sums, merges, norms, rotating, sums
 
 #: From a definition and one of its steps to the mistakes in it.
-Rule = Callable[[StatedFlow, Step], Iterator[Mistake]]
+Rule = Callable[[Any, Step], Iterator[Mistake]]
+FamilyRule = Callable[[Any, Step], Iterator[MistakeFamily]]
 
 #: The rule of each role; a step of another role has the mistakes that every array has.
 RULES: Mapping[str, Rule] = {
@@ -31,17 +34,18 @@ RULES: Mapping[str, Rule] = {
 #: The rule of each role that has less likely mistakes, too.
 FURTHER: Mapping[str, Rule] = {"rotation": rotating.further_mistakes_of_rotation}
 #: The rule of each role that has mistakes with a number.
-NUMBERED: Mapping[str, Callable[[StatedFlow, Step], Iterator[MistakeFamily]]] = {
+NUMBERED: Mapping[str, FamilyRule] = {
     "merge": merges.families_of_step,
     "angles": rotating.families_of_angles,
 }
 
 
-def mistakes(spec: StatedFlow) -> Iterator[Mistake]:
-    """Yield the mistakes in the steps of a definition, in their order."""
+def mistakes(spec: StatedFlow, own: Mapping[str, Rule] = MappingProxyType({})) -> Iterator[Mistake]:
+    """Yield the mistakes in the steps of a definition, in their order; ``own`` are rules of further roles."""
+    rules = {**RULES, **own}
     for step in spec.pipeline_of_all:
-        if step.role in RULES:
-            yield from RULES[step.role](spec, step)
+        if step.role in rules:
+            yield from rules[step.role](spec, step)
 
 
 def further_mistakes(spec: StatedFlow) -> Iterator[Mistake]:
@@ -51,8 +55,11 @@ def further_mistakes(spec: StatedFlow) -> Iterator[Mistake]:
             yield from FURTHER[step.role](spec, step)
 
 
-def families(spec: StatedFlow) -> Iterator[MistakeFamily]:
-    """Yield the mistakes with a number in the steps of a definition, in their order."""
+def families(
+    spec: StatedFlow, own: Mapping[str, FamilyRule] = MappingProxyType({})
+) -> Iterator[MistakeFamily]:
+    """Yield the mistakes with a number in the steps of a definition, in their order; ``own`` as above."""
+    rules = {**NUMBERED, **own}
     for step in spec.pipeline_of_all:
-        if step.role in NUMBERED:
-            yield from NUMBERED[step.role](spec, step)
+        if step.role in rules:
+            yield from rules[step.role](spec, step)
