@@ -227,7 +227,7 @@ def option_of_input(name: str) -> str:
     """Return the option that gives an attention this input or result; empty if there is none.
 
     >>> option_of_input("mask"), option_of_input("slopes"), option_of_input("lse"), option_of_input("q")
-    ('--mask boolean, or additive', '--position alibi:slopes=given', '--lse', '')
+    ('--mask boolean, or additive', '--causal --position alibi:slopes=given', '--lse', '')
     """
     row, types = ARRAYS.get(name), field_types(Attention)
     wanted = row and (row.needed or row.optional)

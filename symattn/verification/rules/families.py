@@ -169,7 +169,7 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
         words, grid = "in the norm of the values: ε is {}", _make_logarithmic_grid(1e-13, 10, 30)
         yield _make_family("norm", words, ("v_normed",), norms.by_eps, grid)
     # Cut-offs of an input are mistakes of that input, whatever the step does with it.
-    for name, (step, noun, _) in head_mistakes.NUMBERS.items():
+    for name, (step, noun, *_) in head_mistakes.NUMBERS.items():
         if NEEDED[name](spec):
             yield _make_family(
                 step, f"{noun} is cut off above {{}}", (), times, _HUNDRED, limit=(name, np.minimum)

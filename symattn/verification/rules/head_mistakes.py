@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import combinations, permutations
 from operator import neg
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -413,27 +413,38 @@ _MADE = {
 Change = Callable[[np.ndarray], np.ndarray]
 
 
-def _find_axis_of_heads(shape: str) -> int | None:
-    """Return the axis of heads in a shape of letters, from the end; None if it has none.
+class HeadInput(NamedTuple):
+    """An input with heads: the step to blame, the input in words, its axis of heads from the end, and their letter."""
+
+    step: str
+    noun: str
+    axis: int
+    letter: str
+
+
+def _find_axis_of_heads(shape: str) -> tuple[int, str] | None:
+    """Return the axis of heads in a shape of letters, from the end, and its letter; None if it has none.
 
     >>> _find_axis_of_heads("… (h?) n_q? n_k?"), _find_axis_of_heads("n_b h"), _find_axis_of_heads("d_v")
-    (-3, -1, None)
+    ((-3, 'h'), (-1, 'h'), None)
     """
     letters = [axis.strip("()[]?") for axis in shape.split()]
-    return letters.index("h") - len(letters) if "h" in letters else None
+    places = (place for place, letter in enumerate(letters) if letter in ("h", "g"))
+    first = next(places, None)
+    return None if first is None else (first - len(letters), letters[first])
 
 
-#: For inputs with heads that causes have a noun for: the step to blame, the input in words, and its axis of heads.
+#: Inputs with heads that causes have a noun for.
 NUMBERS = {
-    name: (row.blames, row.noun, axis)
+    name: HeadInput(row.blames, row.noun, *found)
     for name, row in ARRAYS.items()
-    if row.needed and row.noun and (axis := _find_axis_of_heads(row.shape)) is not None
+    if row.needed and row.noun and (found := _find_axis_of_heads(row.shape)) is not None
 }
 
 
 def of_readings(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     """Yield mistakes in the inputs of a specification."""
-    for name, step, words, change in _yield_input_reading_changes(spec.heads):
+    for name, step, words, change in _yield_input_reading_changes(spec.counts):
         if name in names:
             mistake = in_inputs(step, words, **{name: change})
             # A changed mask may leave a row without any key, where nothing is defined.
@@ -450,13 +461,17 @@ def of_readings(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
         yield in_inputs("mask", "the mask given is inverted", mask=np.invert)
 
 
-def _yield_input_reading_changes(heads: int) -> Iterator[tuple[str, str, str, Change]]:
-    """Yield an input, the step to blame, the mistake in words, and the change of the input."""
-    for name, (step, noun, axis) in NUMBERS.items() if heads > 1 else ():
-        yield from (
-            (name, step, words, change)
-            for words, change in _yield_wrong_head_reads(noun, axis, heads)
-        )
+def _yield_input_reading_changes(
+    counts: Mapping[str, int],
+) -> Iterator[tuple[str, str, str, Change]]:
+    """Yield an input, the step to blame, the mistake in words, and the change of the input.
+
+    ``counts`` are the numbers of heads by their letters.
+    """
+    for name, (step, noun, axis, letter) in NUMBERS.items():
+        heads = counts[letter]
+        reads = _yield_wrong_head_reads(noun, axis, heads) if heads > 1 else ()
+        yield from ((name, step, words, change) for words, change in reads)
     for name, noun in (("mask", "the mask given"), ("bias", "the bias")):
         # A transposed mask has the same shape if n_q = n_k.
         yield name, name, f"{noun} is transposed", lambda a: a.mT
