@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +38,7 @@ from symattn.programs.repairing.loop_bounds import (
     functions_called_in,
     loops_with_other_bounds,
 )
-from symattn.programs.repairing.observing import Observed, kind_of, observe
+from symattn.programs.repairing.observing import Observed, has_no_entries, observe
 from symattn.programs.repairing.repeated_passes import count_repeated_loops
 from symattn.programs.repairing.source import Sources
 from symattn.programs.repairing.stores import (
@@ -92,6 +92,12 @@ class Samples:
     loose: frozenset[int] = frozenset()
     changes: frozenset[str] = frozenset()
     numbers: tuple[float, ...] = ()  # of the specification
+
+    @cached_property
+    def in_order(self) -> tuple[JudgedSample, ...]:
+        """The samples in the order in which an edit is tried on them, each once."""
+        # Arrays have no hash, and a sample may be in both lists.
+        return tuple({id(sample): sample for sample in (*self.first, *self.all)}.values())
 
     def with_more(self, samples: Sequence[JudgedSample]) -> Samples:
         """Return these with further wrong samples."""
@@ -403,9 +409,9 @@ class Trials:
         The second of two edits is asked first where the first one alone is wrong: elsewhere most would pass.
         """
         if len(edits) == 1 or self.sources.has_kernels:
-            return (*self._samples.first, *(() if self.sources.has_kernels else self._samples.all))
+            return self._samples.first if self.sources.has_kernels else self._samples.in_order
         if edits[0] not in self._orders:
-            samples = (*self._samples.first, *self._samples.all)
+            samples = self._samples.in_order
             alone = self._make_version_for_samples(edits[:1])
             # The first one suffices: most edits are wrong at once.
             wrong = (alone is None or not self._is_judged_sample_passed(alone, s) for s in samples)
@@ -580,7 +586,7 @@ class Trials:
                 return None
             if event == "line":
                 result.lines[frame.f_lineno] += 1
-            empty = [name for name, x in frame.f_locals.items() if 0 in kind_of(x).shape]
+            empty = [name for name, x in frame.f_locals.items() if has_no_entries(x)]
             result.empty_names.update((frame.f_code.co_name, name) for name in empty)
             return trace
 

@@ -17,7 +17,7 @@ from symattn import Attention, Domain, Grade, InputError, Merge, verify
 from symattn.document import schemas
 from symattn.programs.repairing import trials
 from symattn.programs.repairing.edits import Edit, enumerate_edits
-from symattn.programs.repairing.observing import observe
+from symattn.programs.repairing.observing import has_no_entries, kind_of, observe
 from symattn.programs.repairing.oracle import examine
 from symattn.programs.repairing.source import EndlessLoop, FileText, Sources
 from symattn.programs.verifying import Options
@@ -340,6 +340,29 @@ def test_of_calls_of_about_a_size_that_with_more_lengths_is_observed() -> None:
     equal, apart, small = sample((4, 4), (7, 4)), sample((4, 3), (7, 4)), sample((2, 1), (3, 4))
     ordered = sorted((small, equal, apart), key=trials._rank_for_observing)
     assert ordered == [small, equal, apart]
+
+
+class SubclassOfArray(np.ndarray):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("value", "is_empty"),
+    [
+        (np.zeros((3, 0)), True),
+        (np.zeros((3, 1)), False),
+        (np.zeros(()), False),
+        (np.zeros((0, 2)).view(SubclassOfArray), True),
+        (np.float32(0), False),
+        (np.ndarray, False),
+        ([], False),
+        ("", False),
+        (0, False),
+        (None, False),
+    ],
+)
+def test_arrays_without_entries_are_those_whose_kind_says_so(value: object, is_empty: bool) -> None:
+    assert has_no_entries(value) == (0 in kind_of(value).shape) == is_empty
 
 
 def test_a_loop_that_becomes_endless_is_stopped_by_a_count(tmp_path: Path) -> None:
