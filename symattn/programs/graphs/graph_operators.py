@@ -166,8 +166,13 @@ def divide_whole(c: Context, a: Value, b: Value) -> Value:
 
 
 def power(c: Context, a: Value, b: Value) -> Value:
-    """Return a to a power that is a plain number."""
-    if is_plain(a) and is_plain(b) and c.in_floats:
+    """Return a to a power that is a plain number; for plain whole numbers in 64 bits, as in ONNX."""
+    both_plain = is_plain(a) and is_plain(b)
+    if both_plain and are_whole(a, b) and not _has_float(a, b) and np.all(np.asarray(b) >= 0):
+        # An exact power of ten to 10¹⁵ would take all memory before its size is known.
+        check_wide("power", a, b)
+        return np.power(a, b)
+    if both_plain and c.in_floats:
         base, exponent = (np.asarray(x, np.float64) for x in (a, b))
         return np.power(base, exponent)
     if not is_plain(b):

@@ -11,13 +11,10 @@ from onnx import TensorProto
 from onnx.helper import make_node, make_tensor_value_info
 
 from symattn import Attention, InputError, graphs
-from symattn.programs.graphs.graph_operators import divide_whole
-from symattn.programs.graphs.values import Context, cast
 from tests.programs.graphs.models import bare, layer
 from tests.refusals import refuses
 
 pytestmark = pytest.mark.onnx
-_LIKE = Context(np.zeros(1))
 
 
 def _verdict(model: Any) -> str:
@@ -45,16 +42,50 @@ def test_a_constant_is_cut_off_by_a_cast() -> None:
     assert _verdict(bare(kept, scale=np.float32(0.5))) == "no fault"
 
 
+def _scaled_by_quotient(nodes: list[Any], number: float, **constants: Any) -> Any:
+    """Attention scaled by half of ``computed`` / number, where the nodes compute it: right if both are equal."""
+    nodes = [make_node("Identity", ["q"], ["q2"]), *nodes, make_node("Cast", ["computed"], ["f"], to=TensorProto.FLOAT)]
+    nodes.append(make_node("Mul", ["f", "factor"], ["used"]))
+    return bare(nodes, scale=np.float32(1), factor=np.float32(0.5 / number), **constants)
+
+
 def test_casts_of_plain_values() -> None:
-    assert cast(_LIKE, -1.7, "int") == -1
-    assert cast(_LIKE, np.array([True, True]), "int").sum() == 2
-    assert cast(_LIKE, 0.5, "bool")
-    refuses(cast, _LIKE, -np.inf, "int", says="infinite")
+    for value, to, number in (
+        (np.float32(-1.7), TensorProto.INT64, -1),
+        (np.array([True]), TensorProto.INT64, 1),
+        (np.float32(0.5), TensorProto.BOOL, 1),
+    ):
+        cast = [make_node("Cast", ["value"], ["computed"], to=to)]
+        assert _verdict(_scaled_by_quotient(cast, number, value=value)) == "no fault"
+    cast = [make_node("Cast", ["value"], ["computed"], to=TensorProto.INT64)]
+    refuses(_verdict, _scaled_by_quotient(cast, 1, value=np.float32(-np.inf)), says="infinite")
 
 
-def test_whole_numbers_are_divided_toward_zero() -> None:
-    assert divide_whole(_LIKE, np.array([-7, 7, -7]), np.array([2, -2, -2])).tolist() == [-3, -3, 3]
-    refuses(divide_whole, _LIKE, np.array(1), np.array(0), says="divided by 0")
+def _whole(operator: str, a: int, b: int, number: float = 1.0) -> Any:
+    return _scaled_by_quotient([make_node(operator, ["a", "b"], ["computed"])], number, a=np.int64(a), b=np.int64(b))
+
+
+@pytest.mark.parametrize(("a", "b", "quotient"), [(-7, 2, -3), (7, -2, -3), (-7, -2, 3)])
+def test_whole_numbers_are_divided_toward_zero(a: int, b: int, quotient: int) -> None:
+    assert _verdict(_whole("Div", a, b, quotient)) == "no fault"
+    refuses(_verdict, _whole("Div", a, 0), says="divided by 0")
+
+
+@pytest.mark.parametrize(
+    ("operator", "a", "b"),
+    [("Pow", 10, 10**15), ("Pow", 2, 63), ("Mul", 2**32, 2**31), ("Add", 2**62, 2**62)],
+)
+def test_what_64_bits_do_not_hold_is_refused_and_not_computed_first(operator: str, a: int, b: int) -> None:
+    with pytest.raises(InputError, match="beyond 64 bits"):
+        _verdict(_whole(operator, a, b))
+
+
+@pytest.mark.parametrize(
+    ("operator", "a", "b", "number"),
+    [("Pow", 2, 62, 2.0**62), ("Pow", 1, 10**15, 1), ("Pow", 3, 0, 1), ("Add", -1, 5, 4)],
+)
+def test_what_64_bits_hold_is_computed(operator: str, a: int, b: int, number: float) -> None:
+    assert _verdict(_whole(operator, a, b, number)) == "no fault"
 
 
 @pytest.mark.parametrize("opset", [10, 26])
