@@ -2,17 +2,13 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from symattn.document.codec import record
-from symattn.verification.summing.order import Width, ordered, widths, written
-from symattn.verification.summing.reading import TreeReading, common_parts, read
-from symattn.verification.summing.tree import NoTree, TermNumbers, TermSum, Tree, rebuilt
+from symattn import Grade, summation
 from tests.verification.sums import ORDERS, Adding, back, halves, lanes, loop, pairs, split, tiles, tree_of
 
 Array = np.ndarray
@@ -21,21 +17,25 @@ TYPES: dict[str, type] = {
 }  # fmt: skip
 
 
-def asked(adding: Adding, n: int, format: str = "bfloat16", inside: type = np.float32) -> TermSum:
-    """A mean of n terms in a format whose sums are taken in another one."""
+def asked(adding: Adding, n: int, format: str = "bfloat16", inside: type = np.float32) -> Any:
+    """What is said of a sum of n terms in a format, taken in another one."""
 
-    def call(terms: Array) -> Array:
-        x = terms.astype(TYPES[format]).astype(inside) * np.asarray(1 / n).astype(TYPES[format]).astype(inside)
+    def sums(x: Array) -> Array:
         with np.errstate(invalid="ignore"):
-            return np.asarray(adding(list(x)), dtype=inside).astype(TYPES[format]).astype(float)
+            return np.asarray(adding(list(x.T.astype(inside))), dtype=inside).astype(TYPES[format])
 
-    return TermSum(n, 64, TermNumbers.of(format, n, 1 / n), call)
+    return summation(sums, terms=n, dtype=format)
+
+
+def accumulators(found: Any) -> list[tuple[int, bool, bool]]:
+    """Where terms first meet and on the way to the whole sum: digits, whether to nearest, ties away from zero."""
+    return [(width.digits, width.nearest, width.away) for width in found.widths]
 
 
 @pytest.mark.parametrize("name", ORDERS)
 def test_an_order_is_recovered(name: str) -> None:
     for n in (128, 75):
-        assert asked(ORDERS[name], n).tree() == tree_of(ORDERS[name], n), n
+        assert asked(ORDERS[name], n).tree == tree_of(ORDERS[name], n), n
 
 
 @pytest.mark.deep
@@ -44,45 +44,35 @@ def test_an_order_is_recovered(name: str) -> None:
 def test_an_order_is_recovered_in_every_format(name: str, format: str) -> None:
     inside = np.float64 if format == "float64" else np.float32
     for n in (64, 100, 128):
-        assert asked(ORDERS[name], n, format, inside).tree() == tree_of(ORDERS[name], n), n
+        assert asked(ORDERS[name], n, format, inside).tree == tree_of(ORDERS[name], n), n
     if format != "float64":
-        assert asked(ORDERS[name], 64, format, TYPES[format]).tree() == tree_of(ORDERS[name], 64)
-
-
-@pytest.mark.parametrize(
-    "names", [("loop", "back", "tiles of 64"), pytest.param(tuple(ORDERS), marks=pytest.mark.deep)]
-)
-def test_every_other_order_is_refused(names: tuple[str, ...]) -> None:
-    trees = {name: tree_of(ORDERS[name], 128) for name in names}
-    for name in names:
-        explained = {other: asked(ORDERS[name], 128).explains(tree) for other, tree in trees.items()}
-        assert explained == {other: tree == trees[name] for other, tree in trees.items()}, name
+        assert asked(ORDERS[name], 64, format, TYPES[format]).tree == tree_of(ORDERS[name], 64)
 
 
 WORDS = {
-    "loop": "128 keys are added in order, from the first to the last.",
-    "back": "128 keys are added in order, from the last to the first.",
-    "pairs": "128 keys are added in pairs of neighbours, again and again.",
-    "halves": "128 keys are added in pairs half the length apart, again and again.",
-    "2 lanes": "128 keys are added in 2 lanes, even and odd, which are added in order; within a lane: in order, from "
+    "loop": "128 terms are added in order, from the first to the last.",
+    "back": "128 terms are added in order, from the last to the first.",
+    "pairs": "128 terms are added in pairs of neighbours, again and again.",
+    "halves": "128 terms are added in pairs half the length apart, again and again.",
+    "2 lanes": "128 terms are added in 2 lanes, even and odd, which are added in order; within a lane: in order, from "
     "the first to the last.",
-    "8 lanes in pairs": "128 keys are added in 8 lanes, every 8th, which are added in pairs of neighbours; within a "
+    "8 lanes in pairs": "128 terms are added in 8 lanes, every 8th, which are added in pairs of neighbours; within a "
     "lane: in order, from the first to the last.",
-    "tiles of 64": "128 keys are added by tiles of 64, added in order; within a tile: in order, from the first to the "
-    "last. With 128 and 256 keys there are tiles of 64.",
-    "tiles of 32 back": "128 keys are added by tiles of 32, added from the last to the first; within a tile: in order, "
-    "from the first to the last. With 128 and 256 keys there are tiles of 32.",
-    "split in 2": "128 keys are added by tiles of 64, added in order; within a tile: tiles of 16, added in order; "
-    "within a tile: in order, from the first to the last. With 128 and 256 keys there are 2 parts (split-K), and tiles "
-    "of 16.",
-    "split in 4, in pairs": "128 keys are added by tiles of 32, added in pairs of neighbours; within a tile: in order, "
-    "from the first to the last. With 128 and 256 keys there are 4 parts (split-K).",
+    "tiles of 64": "128 terms are added by tiles of 64, added in order; within a tile: in order, from the first to the "
+    "last. With 128 and 256 terms there are tiles of 64.",
+    "tiles of 32 back": "128 terms are added by tiles of 32, added from the last to the first; within a tile: in "
+    "order, from the first to the last. With 128 and 256 terms there are tiles of 32.",
+    "split in 2": "128 terms are added by tiles of 64, added in order; within a tile: tiles of 16, added in order; "
+    "within a tile: in order, from the first to the last. With 128 and 256 terms there are 2 parts (split-K), and "
+    "tiles of 16.",
+    "split in 4, in pairs": "128 terms are added by tiles of 32, added in pairs of neighbours; within a tile: in "
+    "order, from the first to the last. With 128 and 256 terms there are 4 parts (split-K).",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", WORDS)
 def test_an_order_in_words(name: str) -> None:
-    found = ordered("keys", 128, lambda n: asked(ORDERS[name], n), 600)
+    found = asked(ORDERS[name], 128)
     assert (
         " ".join(found.words) == f"{WORDS[name]} The accumulators have 24 digits, as float32 has, rounded to nearest."
     )
@@ -92,8 +82,8 @@ def test_a_tail_in_another_order() -> None:
     def adding(terms: Any) -> Any:
         return loop([loop(terms[:32]), loop(terms[32:64]), back(terms[64:])])
 
-    found = read(asked(adding, 75).tree())
-    assert found.words.startswith("tiles of 32, the last of 11 (in order, from the last to the first), added in order")
+    words = "by tiles of 32, the last of 11 (in order, from the last to the first), added in order"
+    assert words in asked(adding, 75).words[0]
 
 
 def fours(terms: Sequence[Any]) -> Any:
@@ -111,15 +101,15 @@ INNER = {
 @pytest.mark.parametrize("merge", [loop, back, pairs])
 def test_no_other_tile_and_no_other_number_of_parts_is_told(inner: str, merge: Adding) -> None:
     for size in (8, 16):
-        one, other = (tree_of(tiles(size, INNER[inner], merge), n) for n in (64, 128))
-        if read(one).size == size:  # else it is a plainer order with the same tree
-            assert common_parts(one, other) == (size, 0)
+        found = asked(tiles(size, INNER[inner], merge), 64)
+        if found.reading.size == size:  # else it is a plainer order with the same tree
+            assert (found.longer, found.tile, found.split) == (128, size, 0)
     for count in (2, 4):
-        one, other = (tree_of(split(count, INNER[inner], merge), n) for n in (64, 128))
-        if read(one).size == 64 // count:
-            assert common_parts(one, other)[1] == count
+        found = asked(split(count, INNER[inner], merge), 64)
+        if found.reading.size == 64 // count:
+            assert (found.longer, found.split) == (128, count)
             tile = {"fours": 4, "tiles of 8": 8, "tiles of 8 in pairs": 8}.get(inner)
-            assert common_parts(one, other)[0] in (0, tile)
+            assert found.tile in (0, tile)
 
 
 def _at_once(terms: list[Array]) -> Array:
@@ -137,28 +127,28 @@ def test_many_terms_at_once() -> None:
         (64, lambda terms: _at_once([*terms[:9], terms[9] + terms[17], *terms[10:17], *terms[18:]]),
          [(9, 17), range(64)]),
     ):  # fmt: skip
-        one = asked(adding, n, "float32")
-        assert one.tree() == Tree.of(n, parts)
-        assert one.calls < (40 if n == 128 else 96)
+        found = asked(adding, n, "float32")
+        assert {*found.tree.subtrees} == {frozenset(part) for part in parts}
+        assert found.calls < (40 if n == 128 else 96)
 
 
 def test_a_term_that_comes_last_is_no_tile() -> None:
-    assert read(tree_of(lambda terms: loop([*terms[::2], *terms[1::2]]), 64)) == TreeReading("other", 64)
+    found = asked(lambda terms: loop([*terms[::2], *terms[1::2]]), 64)
+    assert (found.reading.way, found.tree) == ("other", tree_of(lambda terms: loop([*terms[::2], *terms[1::2]]), 64))
 
 
 def test_lanes_are_counted_in_english() -> None:
     for count, word in ((3, "3rd"), (22, "22nd"), (13, "13th")):
-        assert f"{count} lanes, every {word}," in read(tree_of(lanes(count), 4 * count)).words
+        assert f"{count} lanes, every {word}," in asked(lanes(count), 4 * count).words[0]
 
 
 def test_an_order_without_a_name() -> None:
     def odd(terms: Any) -> Any:
         return loop([terms[i] for i in (3, 0, 2, 1, 7, 5, 4, 6)])
 
-    tree = asked(odd, 8).tree()
-    assert tree == tree_of(odd, 8)
-    assert read(tree) == TreeReading("other", 8)
-    assert written(tree) == ["0+3+2+1+7+5+4+6"]
+    found = asked(odd, 8)
+    assert found.tree == tree_of(odd, 8)
+    assert (found.reading.way, found.text) == ("other", "0+3+2+1+7+5+4+6")
 
 
 @pytest.mark.parametrize(
@@ -176,7 +166,7 @@ def test_an_order_without_a_name() -> None:
     ],
 )  # fmt: skip
 def test_a_tree_as_text(adding: Adding, lines: list[str]) -> None:
-    assert written(tree_of(adding, 128)) == lines
+    assert asked(adding, 128).text.splitlines() == lines
 
 
 # -- what is no order --------------------------------------------------------------------------------------------------
@@ -200,6 +190,12 @@ def shuffled() -> Adding:
     return lambda terms: loop([terms[i] for i in rng.permutation(len(terms))])
 
 
+def by_zeros(terms: Any) -> Any:
+    """From the first to the last, unless a term is 0."""
+    there = np.all(np.stack(terms) != 0, axis=0)
+    return np.where(there, loop(terms), back(terms))
+
+
 def no_number(terms: Any) -> Any:
     return loop(terms) * np.nan
 
@@ -214,29 +210,24 @@ def largest(terms: Any) -> Any:
         (compensated, "no order of adding loses what this sum loses"),
         (exact, "no order of adding loses what this sum loses"),
         (shuffled(), ""),
+        (by_zeros, "further pairs of terms contradict every order"),
         (no_number, "large terms that cancel give NaN or infinity"),
         (largest, "do not add up to their number"),
     ],
-    ids=["compensated", "exact", "shuffled", "NaN", "maximum"],
+    ids=["compensated", "exact", "shuffled", "by zeros", "NaN", "maximum"],
 )
 def test_what_is_no_order_is_not_told(adding: Adding, why: str) -> None:
-    found = ordered("keys", 64, lambda n: asked(adding, n), 600)
+    found = asked(adding, 64, "float32")
     assert found.tree is None
     assert why in found.words[0]
-    assert found.words[0].startswith("The order in which keys are added cannot be determined: ")
-    assert record(found)["grade"] == "undecided"
+    assert found.words[0].startswith("The order in which terms are added cannot be determined: ")
+    assert found.grade is Grade.UNDECIDED
 
 
 def test_calls_are_bounded() -> None:
-    few = replace(asked(tiles(16), 128), columns=2)
-    with pytest.raises(NoTree, match="96 calls do not tell"):
-        few.tree()
-    assert few.calls == 96
-
-
-def test_sizes_of_no_tree_are_refused() -> None:
-    with pytest.raises(NoTree):
-        rebuilt(4, lambda pairs: [2] * len(pairs))
+    found = summation(lambda x: x.sum(axis=-1), terms=4096)
+    assert "96 calls do not tell its order" in found.words[0]
+    assert found.calls == 96
 
 
 # -- digits ------------------------------------------------------------------------------------------------------------
@@ -244,9 +235,8 @@ def test_sizes_of_no_tree_are_refused() -> None:
     ("inside", "digits"), [(np.float64, 53), (np.float32, 24), (np.float16, 11), (ml_dtypes.bfloat16, 8)]
 )
 def test_digits_of_an_accumulator(inside: type, digits: int) -> None:
-    one = asked(tiles(16), 64, "float32" if inside is not np.float16 else "float16", inside)
-    found = widths(one, one.tree())
-    assert found == (Width(digits, nearest=True),) * 2
+    found = asked(tiles(16), 64, "float32" if inside is not np.float16 else "float16", inside)
+    assert accumulators(found) == [(digits, True, False)] * 2
 
 
 def _cut(x: Array) -> Array:
@@ -269,8 +259,7 @@ def _each(after: Callable[[Array], Array]) -> Adding:
 
 
 def test_an_accumulator_that_cuts_off() -> None:
-    one = asked(_each(_cut), 64, "float32", np.float64)
-    assert widths(one, one.tree()) == (Width(24, nearest=False),) * 2
+    assert accumulators(asked(_each(_cut), 64, "float32", np.float64)) == [(24, False, False)] * 2
 
 
 def _half_up(x: Array) -> Array:
@@ -280,9 +269,9 @@ def _half_up(x: Array) -> Array:
 
 
 def test_ties_that_go_away_from_zero() -> None:
-    one = asked(_each(_half_up), 64, "float32", np.float64)
-    assert widths(one, one.tree()) == (Width(8, nearest=True, away=True),) * 2
-    assert Width(8, nearest=True, away=True).words.endswith("rounded to nearest, ties away from zero")
+    found = asked(_each(_half_up), 64, "float32", np.float64)
+    assert accumulators(found) == [(8, True, True)] * 2
+    assert found.words[1].endswith("rounded to nearest, ties away from zero.")
 
 
 def test_a_compensated_sum_in_order_has_no_digits() -> None:
@@ -296,11 +285,10 @@ def test_a_compensated_sum_in_order_has_no_digits() -> None:
             total, lost = new, (new - total) - y
         return total
 
-    one = asked(kahan, 64, "float32")
-    tree = one.tree()
-    assert tree == tree_of(loop, 64)
-    with pytest.raises(NoTree, match="survive together, as in a compensated sum"):
-        widths(one, tree)
+    found = asked(kahan, 64, "float32")
+    assert found.tree == tree_of(loop, 64)
+    assert found.widths is None
+    assert "survive together, as in a compensated sum" in found.words[1]
 
 
 def _narrow(terms: Any) -> Any:
@@ -318,12 +306,12 @@ def test_accumulators_that_differ() -> None:
         return loop(terms[:32]) + _narrow(terms[32:])
 
     for adding, digits, meets in ((half, 24, (32, 33)), (tiles(16, _narrow), 8, (0, 16))):
-        found = ordered("keys", 64, lambda n, adding=adding: asked(adding, n, "float32"), 64)
-        assert found.words[-1].startswith(f"Where keys 0 and 1 meet, accumulators have {digits} digits")
-        assert found.words[-1].endswith(f"; where keys {meets[0]} and {meets[1]} meet, it is not so.")
-        assert record(found)["apart"] == [[0, 1], [*meets]]
+        found = asked(adding, 64, "float32")
+        assert found.words[-1].startswith(f"Where terms 0 and 1 meet, accumulators have {digits} digits")
+        assert found.words[-1].endswith(f"; where terms {meets[0]} and {meets[1]} meet, it is not so.")
+        assert found.apart == ((0, 1), meets)
     for adding in (tiles(16), lanes(4), pairs, tiles(16, _cast)):
-        assert ordered("keys", 64, lambda n, adding=adding: asked(adding, n, "float32"), 64).apart is None
+        assert asked(adding, 64, "float32").apart is None
 
 
 def _cast(terms: Any) -> Any:
@@ -335,10 +323,9 @@ def test_partial_sums_that_are_stored() -> None:
     def stored(terms: Any) -> Any:
         return loop(terms).astype(ml_dtypes.bfloat16).astype(np.float32)
 
-    one = asked(tiles(16, stored), 64)
-    assert widths(one, one.tree()) == (Width(24, nearest=True), Width(8, nearest=True))
-    found = ordered("keys", 64, lambda n: asked(tiles(16, stored), n), 64)
-    assert found.words[1] == (
+    found = asked(tiles(16, stored), 64)
+    assert accumulators(found) == [(24, True, False), (8, True, False)]
+    assert found.words[-1] == (
         "Terms are first added with 24 digits, as float32 has, rounded to nearest; on the way to the whole sum only "
         "8 digits, as bfloat16 has, rounded to nearest."
     )
@@ -351,8 +338,7 @@ def test_terms_that_are_added_at_once() -> None:
             total = _at_once([total, *terms[i : i + 4]])
         return total
 
-    one = asked(fours, 64)
-    tree = one.tree()
-    assert read(tree) == TreeReading("order", 64, 4)
-    assert read(tree).words == "in order, from the first to the last, 4 at a time"
-    assert tree == Tree.of(64, [range(4 * k) for k in range(1, 17)])
+    found = asked(fours, 64)
+    assert (found.reading.way, found.reading.step) == ("order", 4)
+    assert "in order, from the first to the last, 4 at a time." in found.words[0]
+    assert {*found.tree.subtrees} == {frozenset(range(4 * k)) for k in range(1, 17)}
