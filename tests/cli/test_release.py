@@ -14,16 +14,16 @@ import pytest
 
 import symattn
 from symattn import Grade, InputError
-from symattn.attention.codec.sheet_schema import sheet_schema
 from symattn.derivations import examples
-from symattn.document import schemas, stored_results
+from symattn.document import stored_results
 from symattn_cli.main import TABLE
+from tests.printed import schema_of
 
 ROOT = Path(__file__).parents[2]
 
 
 def validator(name: str) -> jsonschema.Draft202012Validator:
-    schema = json.loads(sheet_schema() if name == "sheet" else schemas.text(name))
+    schema = schema_of(name)
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
 
@@ -114,8 +114,9 @@ def test_sheets_that_walk_refuses_are_none(sheet: dict[str, Any]) -> None:
 
 
 def test_the_schemas_are_printed(run) -> None:
-    assert run("schema", "sheet").stdout == sheet_schema()
-    assert run("schema").stdout == schemas.text("document")
+    for name in ("document", "judgement", "sheet"):
+        assert run("schema", name).json["$id"] == f"urn:symattn:schema:{name}:1"
+    assert run("schema").stdout == run("schema", "document").stdout
 
 
 def test_the_cache_says_where_it_is_and_is_cleared(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 import symattn
 from symattn import CannotRun, InputError, MissingExtra, SymattnError
-from symattn.programs.loading import BadTarget, NoSuchAttribute, load
+from symattn.programs.loading import NoSuchAttribute, load
 from symattn.programs.refusing import NotCallable
 from tests import refusals
 from tests.programs.programs import RIGHT, Program
@@ -84,20 +84,20 @@ def test_no_bytecode_is_written(program: Program, tmp_path: Path, monkeypatch: p
 def test_words_that_name_no_function(program: Program, target: str) -> None:
     program(RIGHT)
     form = "such as attn.py:attention" if target == "attn.py" else "package.module:function or file.py:function"
-    assert form in refusal(target, BadTarget)
+    assert form in refusal(target, InputError)
 
 
 def test_traces_are_refused_by_name(program: Program) -> None:
-    assert "is a trace" in refusal("run.npz", BadTarget)
+    assert "is a trace" in refusal("run.npz", InputError)
 
 
 @pytest.mark.parametrize("name", ["q.npy", "model.pt", "notes.txt"])
 def test_a_file_of_another_kind_is_named(program: Program, name: str) -> None:
     program("softmax(x + c) = softmax(x)", name)
     words = f"{name} is no trace (.npz, .safetensors), no graph (.onnx) and no file of Python (.py)"
-    assert words in refusal(name, BadTarget)
-    assert f"{name} is a file, and Python files end with .py" in refusal(f"{name}:f", BadTarget)
-    assert "is a file, and Python files end with .py" in refusals.refusal(symattn.prove, name, kind=BadTarget)
+    assert words in refusal(name, InputError)
+    assert f"{name} is a file, and Python files end with .py" in refusal(f"{name}:f", InputError)
+    assert "is a file, and Python files end with .py" in refusals.refusal(symattn.prove, name, kind=InputError)
 
 
 def test_a_missing_file_and_its_neighbour(program: Program) -> None:
@@ -141,7 +141,7 @@ def test_an_import_that_fails(program: Program, text: str, words: str) -> None:
 
 
 def test_what_is_bad_input_and_what_cannot_run() -> None:
-    assert all(issubclass(kind, InputError) for kind in (BadTarget, NoSuchAttribute, NotCallable))
+    assert all(issubclass(kind, InputError) for kind in (NoSuchAttribute, NotCallable))
     assert not issubclass(CannotRun, InputError)
 
 

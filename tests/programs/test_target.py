@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from symattn import InputError, MissingExtra
-from symattn.bounds.called_target import IN_PROCESS, Layout, Memory, Runner, same_bits
+from symattn.bounds.called_target import Layout, Memory, Runner, same_bits
 from symattn.programs.calls import Target
 from symattn.programs.request import Request
 from symattn.programs.target import target
@@ -40,7 +40,7 @@ def test_a_right_function() -> None:
 def test_it_is_a_runner_that_says_what_it_does() -> None:
     runner: Runner = target(reference, Request(causal=False), "attn.py:attention")
     assert runner.describe() == "attn.py:attention(q, k, v)"
-    assert IN_PROCESS in runner.notes
+    assert any("ran in this process: no time limit" in note for note in runner.notes)
     assert isinstance(runner, Target)
     runner.close()
 
@@ -311,6 +311,22 @@ def test_layouts_of_batches_and_heads(layout: Layout) -> None:
     turn = (lambda a: a.swapaxes(1, 2)) if layout == "bnhd" else (lambda a: a)
     outcome = run(lambda q, k, v: turn(reference(turn(q), turn(k), turn(v))), inputs, layout=layout)
     assert outcome.output.shape == (6, 7, 2, 5)
+    np.testing.assert_array_equal(outcome.output, reference(**inputs))
+
+
+@pytest.mark.parametrize("layout", ["bhnd", "bnhd", "nbhd", "bnd", "nbd", "nhd"])
+def test_the_axes_of_a_layout_are_undone(layout: Layout) -> None:
+    usual = "".join(axis for axis in "bhnd" if axis in layout)
+    there, back = ([a.index(axis) for axis in b] for a, b in ((layout, usual), (usual, layout)))
+    inputs = small(2, 3, 4, 5, *(6, 7)[: len(layout) - 2])
+    shapes = []
+
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        shapes.append(q.shape)
+        return reference(*(a.transpose(there) for a in (q, k, v))).transpose(back)
+
+    outcome = run(attention, inputs, layout=layout)
+    assert shapes[0] == inputs["q"].transpose(back).shape
     np.testing.assert_array_equal(outcome.output, reference(**inputs))
 
 

@@ -36,12 +36,15 @@ from symattn.attention.fields import field_types, members, words
 from symattn.attention.flow import STEPS_TO_BLAME
 from symattn.faults.corpus import SPECIFICATIONS, names
 from symattn.programs.specifications import definitions_of
-from symattn.verification.codes import ANY_STEP, code_of, codes, lines_of, read_code, read_codes, sentences
+from symattn.verification.codes import read_code
 from symattn.verification.definitions import definition_mistakes
+from symattn.verification.report import Fault
 from symattn.verification.rules import constant_outputs, known, of_entries
 from symattn.verification.rules.families import families, families_of_heads
+from tests.printed import printed_json
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "codes.tsv"
+REGISTRY = Path(__file__).parents[2] / "symattn" / "verification" / "codes" / "causes.txt"
 _WEIGHTS = frozenset({"x", *(f"{letter}_{role}" for letter in "wb" for role in "qkvo")})
 #: Specifications beside those of the corpus, each with inputs of its own.
 _SPECIFICATIONS = (
@@ -163,21 +166,30 @@ def test_every_mistake_has_a_code_whatever_a_field_says(spec: Any) -> None:
     assert {repr(neighbour): sentences for neighbour, sentences in without.items() if sentences} == {}
 
 
+def _registered() -> list[tuple[str, str, str]]:
+    """The step, the code and the sentence of each line of the registry."""
+    parts = re.split("^# (.*)\n", REGISTRY.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    lines = [(step, line) for step, text in zip(parts[::2], parts[1::2], strict=True) for line in text.splitlines()]
+    return [(step, *line.partition(" @ ")[0].split(maxsplit=1)) for step, line in lines if line]
+
+
 def test_codes_are_in_kebab_case_and_stand_under_a_step() -> None:
-    assert all(re.fullmatch(r"[a-z]+(-[a-z0-9]+)+", code) for code in codes())
-    assert {sentence.step for sentence in sentences()} <= {*STEPS_TO_BLAME, ANY_STEP}
-    assert all(len({sentence.step for sentence in lines_of(code)}) == 1 for code in codes())
+    lines = _registered()
+    assert all(re.fullmatch(r"[a-z]+(-[a-z0-9]+)+", code) for _, code, _ in lines)
+    assert {step for step, _, _ in lines} <= {*STEPS_TO_BLAME, "any"}
+    assert len({(code, step) for step, code, _ in lines}) == len({code for _, code, _ in lines})
 
 
 def test_no_sentence_stands_twice_at_one_step() -> None:
-    lines = [(sentence.words, sentence.step) for sentence in sentences()]
+    lines = [(words, step) for step, _, words in _registered()]
     assert len(lines) == len({*lines})
 
 
 def test_codes_change_only_on_purpose() -> None:
     """A code that is gone or new belongs into the file, with a reason in the commit: baselines rest on codes."""
     frozen = [line.split("\t")[0] for line in GOLDEN.read_text(encoding="utf-8").splitlines()]
-    assert frozen == sorted(codes())
+    listed = sorted({entry["code"] for entry in printed_json("faults", "codes", "-f", "json")["codes"]})
+    assert frozen == listed == sorted({code for _, code, _ in _registered()})
 
 
 #: Sentences as they are printed, and their codes with parameters.
@@ -195,7 +207,7 @@ _READ = (
 
 @pytest.mark.parametrize(("cause", "text"), _READ)
 def test_parameters_are_read_from_the_sentence(cause: str, text: str) -> None:
-    assert [code.text for code in read_codes(cause)] == [text]
+    assert [code.text for code in Fault("", cause, "").codes] == [text]
 
 
 def test_one_sentence_has_the_code_of_its_step() -> None:
@@ -218,7 +230,7 @@ _JOINED = {
 
 @pytest.mark.parametrize("cause", _JOINED)
 def test_codes_are_joined_as_the_mistakes_are(cause: str) -> None:
-    assert code_of(cause) == _JOINED[cause]
+    assert Fault("", cause, "").code == (_JOINED[cause] or None)
 
 
 def _unscaled(q: Any, k: Any, v: Any) -> Any:

@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
 
@@ -13,11 +12,11 @@ import symattn
 from cli.main import main
 from symattn import Alibi, Attention, Domain, InputError, LayerNorm, Precision, RMSNorm, summation
 from symattn.bounds.inputs import Maker
-from symattn.document import schemas
 from symattn.document.codec import record
 from symattn.programs.target import target
 from symattn.programs.verifying import requested
 from symattn.verification.summing.summed_attention import StoredScores, scores
+from tests.printed import validator
 from tests.verification.kernels import HALF, kernel
 from tests.verification.sums import ORDERS, Adding, lanes, loop, pairs, tiles, tree_of
 from tests.verification.test_summing import compensated
@@ -151,7 +150,7 @@ def test_the_command_tells_the_order(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_the_order_as_json() -> None:
     document = json.loads(told(attention(lanes(2)), keys=32).json())
-    schema = jsonschema.Draft202012Validator(json.loads(schemas.text("document")))
+    schema = validator("document")
     schema.validate(document)
     found = document.pop("order")
     assert not schema.is_valid(document)

@@ -127,6 +127,10 @@ def test_a_given_definition_gets_the_heads_of_the_shapes() -> None:
     benchmark = _benchmark(_GROUPED, {"sinks": np.zeros(8)})
     assert next(with_heads_of_shapes(spec, benchmark)) == Attention(heads=8, kv_heads=2, sink="given", causal=True)
     assert list(with_heads_of_shapes(Attention(heads=2), benchmark)) == [Attention(heads=2)]
+    tokens_first = _benchmark(((2, 64, 8, 32), (2, 96, 2, 32), (2, 96, 2, 32)))
+    assert next(with_heads_of_shapes(Attention(), tokens_first)) == Attention(heads=8, kv_heads=2)
+    equal = _benchmark(((2, 8, 64, 32), (2, 8, 96, 32), (2, 8, 96, 32)))
+    assert list(with_heads_of_shapes(Attention(), equal)) == [Attention()]
 
 
 def test_a_bias_of_three_axes_may_be_of_heads_or_of_items() -> None:

@@ -1,19 +1,16 @@
 """Candidates that act against their judge, one of each class: each fails, or is said to have tampered."""
 
 import importlib.util
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import jsonschema
 import numpy as np
 import pytest
 
 from symattn import Attention, CannotRun, Judgement, judge
 from symattn.bounds.called_target import Convention
-from symattn.document import schemas
 from symattn.document.errors import CannotRunHere
 from symattn.programs import calling, calls, frameworks, guard
 from symattn.programs.calls import Target
@@ -26,9 +23,10 @@ from symattn.programs.judging.judging import CandidateJudge, identity_of, with_f
 from symattn.programs.judging.references import ByReference, _with_own_inputs
 from symattn.programs.judging.workloads import Workloads, with_workloads
 from symattn.programs.request import Request
+from tests.printed import validator
 from tests.programs.judging.hostile import BREAKING, FAILING, RIGHT, TAMPERING
 
-SCHEMA = jsonschema.Draft202012Validator(json.loads(schemas.text("judgement")))
+SCHEMA = validator("judgement")
 
 
 def judged(folder: Path, text: str, **options):

@@ -4,23 +4,22 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
-import jsonschema
 import ml_dtypes
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
 from symattn import Attention, InputError, RMSNorm, judge
-from symattn.document import schemas
 from symattn.programs.judging.clock import Clock
 from symattn.programs.judging.judgement import Status
 from symattn.programs.judging.references import ByReference
 from symattn.verification.arithmetic import aims, bits_of_a_call, rungs
 from symattn_cli.main import main
+from tests.printed import validator
 from tests.refusals import refuses
 from tests.verification.kernels import kernel
 
-SCHEMA = jsonschema.Draft202012Validator(json.loads(schemas.text("judgement")))
+SCHEMA = validator("judgement")
 
 
 def weights_of(scores):

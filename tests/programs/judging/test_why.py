@@ -1,6 +1,5 @@
 """``judge`` with ``why``: the edit that makes a candidate right, from a process that is not trusted."""
 
-import json
 from collections import deque
 from dataclasses import replace
 from functools import partial
@@ -8,14 +7,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
 
 from symattn import Attention, Evidence, Grade, judge
 from symattn.bounds.called_target import Outcome
 from symattn.bounds.inputs import Sizes
-from symattn.document import schemas
 from symattn.document.errors import CannotRunHere
 from symattn.programs.child import WithArraysAlone
 from symattn.programs.guard import Tampered
@@ -29,9 +26,10 @@ from symattn.programs.repairing.trials import Opened, Screened
 from symattn.programs.verifying import Options
 from symattn.verification.repair import Repair, Replacement
 from symattn.verification.semantics import Difference, IdentityResult
+from tests.printed import validator
 from tests.programs.repairing.programs import FLASH, PLAIN, write
 
-SCHEMA = jsonschema.Draft202012Validator(json.loads(schemas.text("judgement")))
+SCHEMA = validator("judgement")
 
 
 @pytest.mark.deep

@@ -8,13 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
 import sympy
 
 from symattn import Attention, Domain, Grade, InputError, Merge, verify
-from symattn.document import schemas
 from symattn.programs.repairing import trials
 from symattn.programs.repairing.edits import Edit, enumerate_edits
 from symattn.programs.repairing.observing import has_no_entries, kind_of, observe
@@ -25,6 +23,7 @@ from symattn.testing import AttentionFault, assert_attention
 from symattn.verification import engine
 from symattn.verification.repair import Repair, Replacement, _kept_lines, replaced
 from symattn_cli.main import main
+from tests.printed import validator
 from tests.programs.repairing.programs import FLASH, HEAD, PLAIN, loaded, write
 
 WRONG = PLAIN.replace("return e / e.sum(-1", "return e / e.sum(0")
@@ -45,7 +44,7 @@ def test_a_report_says_line_edit_and_grade_and_writes_nothing(tmp_path: Path) ->
     assert "-    return e / e.sum(0, keepdims=True)\n+    return e / e.sum(1, keepdims=True)\n" in first.diff()
     document = json.loads(report.json())
     assert (document["repairs"][0]["end"], document["repairs"][0]["column"]) == ({"line": 6, "column": 23}, 22)
-    jsonschema.Draft202012Validator(json.loads(schemas.text("document"))).validate(document)
+    validator("document").validate(document)
     assert path.read_text() == before
 
 
