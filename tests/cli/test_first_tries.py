@@ -40,7 +40,6 @@ from symattn import (
     walk,
 )
 from symattn import testing as symattn_testing
-from symattn.document.keywords import FIELDS
 from symattn.testing import assert_attention, assert_close_to_exact
 from symattn_cli.main import TABLE, commands, main
 from tests.docs.pages import ROOT
@@ -276,8 +275,10 @@ def test_a_keyword_that_there_is_not_is_told_in_one_line(name: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_the_table_of_names_has_every_field() -> None:
-    assert set(FIELDS) == set(Attention.__dataclass_fields__)
+@pytest.mark.parametrize("field", Attention.__dataclass_fields__)
+def test_a_field_that_is_taken_for_a_parameter_is_named_as_one(field: str) -> None:
+    with pytest.raises(InputError, match=rf"it is a field: write Attention\({field}=…\)"):
+        symattn.verify(lambda q, k, v: v, **{field: 1})
 
 
 @pytest.mark.parametrize("module", [symattn, symattn_testing, strategies], ids=lambda module: module.__name__)

@@ -10,12 +10,12 @@ import jsonschema
 import numpy as np
 import pytest
 
-from symattn import Grade, audit, judge, verify
-from symattn.document.sarif import Fix, LogPlace, LogResult, TextChange, sarif
+from symattn import Grade, Report, Verdict, audit, judge, verify
 from symattn.models.auditing.audit_report import AuditReport
 from symattn.models.auditing.dependence.mixing import Dependence, Leak
 from symattn.models.auditing.layers.part_judge import LayerFinding
 from symattn.verification.repair import Repair, Replacement, replaced
+from symattn.verification.report import Fault
 from symattn_cli import sarif as of
 from symattn_cli.main import main
 from tests.programs.repairing.programs import FLASH, PLAIN, loaded, write
@@ -100,45 +100,54 @@ def test_a_fault_stands_at_the_line_of_its_fix_and_the_fix_gives_the_edited_text
     assert result["locations"][0]["physicalLocation"]["region"]["startLine"] == 9
 
 
+def _fault_with_repairs(path: Path, *edits: Replacement) -> Any:
+    """The run of a log of a fault in a file, which each of these edits mends."""
+    fault = Fault("call", None, "The output is wrong.")
+    report = Report(Verdict.FAULT, "attention(q, k, v)", "float32", "all inputs", 1, faults=(fault,))
+    repairs = [Repair(str(path), (edit,), "", "x", "factor", "same", Grade.SAMPLED, None, 1, 1, 1, 1) for edit in edits]
+    return run_of(of.of_report(replace(report, repairs=tuple(repairs)), f"{path}:attention"))
+
+
 def test_places_are_relative_and_columns_count_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    changes = TextChange(2, 5, 2, 5, "x\n"), TextChange(4, 1, 4, 9, "")
-    fix = Fix("Fix.", str(tmp_path / "a b" / "é.py"), changes)
-    elsewhere = Path(tmp_path.anchor) / "else.py"
-    result = LogResult("fault", "Wrong.", "error", "It is wrong\x1b[31m.", LogPlace(str(elsewhere), 3, "f"), (fix,))
-    run = run_of(sarif([result, replace(result, fixes=())], "1"))
-    one, other = run["results"]
-    (change,) = one["fixes"][0]["artifactChanges"]
-    assert change["artifactLocation"] == {"uri": "a%20b/%C3%A9.py", "uriBaseId": "%SRCROOT%"}
-    insertion, removal = change["replacements"]
-    assert insertion["deletedRegion"] == {"startLine": 2, "startColumn": 5, "endLine": 2, "endColumn": 5}
+    path = tmp_path / "a b" / "é.py"
+    path.parent.mkdir()
+    path.write_text("\n" * 2 + "def attention(q, k, v):\n    return v  # é\n", encoding="utf-8")
+    edits = Replacement(4, 4, 4, 4, "x\n"), Replacement(4, 4, 4, 12, "")
+    run = _fault_with_repairs(path, *edits)
+    (result,) = run["results"]
+    place = result["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"] == {"uri": "a%20b/%C3%A9.py", "uriBaseId": "%SRCROOT%"}
+    changes = [fix["artifactChanges"][0] for fix in result["fixes"]]
+    assert [change["artifactLocation"] for change in changes] == [place["artifactLocation"]] * 2
+    (insertion,), (removal,) = (change["replacements"] for change in changes)
+    assert insertion["deletedRegion"] == {"startLine": 4, "startColumn": 5, "endLine": 4, "endColumn": 5}
     assert removal.keys() == {"deletedRegion"}
-    where = one["locations"][0]["physicalLocation"]["artifactLocation"]
-    assert where == {"uri": elsewhere.as_uri()}
     assert run["columnKind"] == "unicodeCodePoints"
-    assert one["partialFingerprints"] == other["partialFingerprints"]
-    assert len(run["tool"]["driver"]["rules"]) == 1
+    (without,) = _fault_with_repairs(path)["results"]
+    assert without["locations"][0]["physicalLocation"]["region"]["startLine"] == 3
+    assert without["partialFingerprints"] == result["partialFingerprints"]
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    (elsewhere,) = _fault_with_repairs(path)["results"]
+    assert elsewhere["locations"][0]["physicalLocation"]["artifactLocation"] == {"uri": path.as_uri()}
 
 
 def test_a_target_in_a_folder_with_brackets_has_its_name_and_line(tmp_path: Path) -> None:
     folder = tmp_path / "copy (1)"
     folder.mkdir()
     path = write(folder, PLAIN)
-    assert of.place_of_target(f"{path}:attention") == LogPlace(str(path), 9, "attention")
+    place = of.place_of_target(f"{path}:attention")
+    assert (place.file, place.line, place.name) == (str(path), 9, "attention")
     assert of.place_of_target(f"{path}:softmax(8)".replace(" (1)", "")).name == "softmax"
 
 
-def test_new_lines_end_as_those_of_the_file_do_and_help_names_codes_alone(tmp_path: Path) -> None:
+def test_new_lines_end_as_those_of_the_file_do(tmp_path: Path) -> None:
     path = tmp_path / "attn.py"
     path.write_bytes(b"def attention(q, k, v):\r\n    return v\r\n")
-    edit = Replacement(2, 0, 2, 0, "    q = q * 2\n")
-    repair = Repair(str(path), (edit,), "", "q = q * 2", "factor", "same", Grade.SAMPLED, None, 1, 1, 1, 1)
-    (fix,) = of._fixes_of([repair])
-    assert fix.changes == (TextChange(2, 1, 2, 1, "    q = q * 2\r\n"),)
-    place = LogPlace("attn.py")
-    results = [of._log_result(rule, "error", "It is wrong.", place) for rule in ("fault", "rescale-output")]
-    texts = [rule["help"]["text"] for rule in run_of(sarif(results, "1"))["tool"]["driver"]["rules"]]
-    assert ["symattn faults show" in text for text in texts] == [False, True]
+    (result,) = _fault_with_repairs(path, Replacement(2, 0, 2, 0, "    q = q * 2\n"))["results"]
+    ((change,),) = (fix["artifactChanges"] for fix in result["fixes"])
+    assert [x["insertedContent"]["text"] for x in change["replacements"]] == ["    q = q * 2\r\n"]
 
 
 @pytest.mark.deep

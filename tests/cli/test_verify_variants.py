@@ -12,7 +12,6 @@ from symattn import Attention, InputError, Latent, LinearScaling, Rotary, Transf
 from symattn.attention.codec.field_values import field_of
 from symattn.attention.presets import PRESETS, small
 from symattn.document.codec import spelled
-from symattn.programs.verify import meant
 from symattn_cli.main import main
 from symattn_cli.variants import specified
 from tests.refusals import refuses
@@ -88,11 +87,12 @@ def test_a_bound_of_given_inputs_keeps_the_heads_of_the_configuration(
     assert "heads=8, kv_heads=4" in " ".join(capsys.readouterr().out.split())
 
 
-def test_python_takes_a_configuration(here: None) -> None:
+def test_python_takes_a_configuration(here: None, no_causes: None) -> None:
     def queries(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         return q
 
-    assert meant(None, "config.json", 3, "self") == Attention(causal=True, heads=8, kv_heads=4, position=Rotary())
+    told = verify(queries, config="config.json", layer=3, examples=0).text(columns=200)
+    assert "Attention(causal=True, heads=8, kv_heads=4, position=rotary)." in told
     refuses(verify, queries, config="config.json", layer=4, says="there are 4")
     refuses(verify, queries, Attention(), config=TOLD, says="two specifications")
     refuses(verify, queries, layer=1, says="belong to config")

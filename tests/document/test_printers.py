@@ -5,10 +5,9 @@ from fractions import Fraction
 import pytest
 
 from symattn.document import notation as nt
-from symattn.document.characters import to_ascii
-from symattn.document.measure import width
+from symattn.document.model import Document, Step, Steps
 from symattn.document.notation import Big, Call, Fence, Name, Node, Row, equals, name, relation
-from symattn.document.tex import escape_text, tex, words
+from symattn.document.tex import escape_text, tex
 from symattn.document.text import plain, text
 
 pytestmark = pytest.mark.smoke
@@ -72,7 +71,8 @@ def test_tex_is_fit_for_github(x: Node) -> None:
         assert "|" not in shown
         assert shown.count("{") == shown.count("}")
         assert shown.isascii()
-    assert width(x) > 0
+    printed = Document("listing", "x", ("x",), (Steps((Step(x),)),)).latex(fragment=True)
+    assert printed.count("{") == printed.count("}")
 
 
 @pytest.mark.parametrize(("columns", "environment"), [(10, "pmatrix"), (11, "array")])
@@ -93,7 +93,7 @@ def test_an_unknown_sign_is_refused() -> None:
 
 
 def test_words_in_formulas() -> None:
-    assert words("for ε ≤ 1_000 & 5 %") == r"\text{for } \varepsilon \text{ } \le \text{ 1\_000 \& 5 \%}"
+    assert tex(nt.Words("for ε ≤ 1_000 & 5 %")) == r"\text{for } \varepsilon \text{ } \le \text{ 1\_000 \& 5 \%}"
 
 
 def test_text_for_pdflatex() -> None:
@@ -109,7 +109,7 @@ def test_text_for_pdflatex() -> None:
 
 
 def test_text_in_ascii() -> None:
-    assert to_ascii("σ² ≤ 10⁶ — “é” 漢") == 'sigma^2 <= 10^6 - "e" ?'
+    assert text(nt.Words("σ² ≤ 10⁶ — “é” 漢"), ascii=True) == 'sigma^2 <= 10^6 - "e" ?'
 
 
 def test_a_greek_index_is_apart_from_the_letter_behind_it():

@@ -11,17 +11,21 @@ import pytest
 
 from symattn.document import model as md
 from symattn.document import notation as nt
-from symattn.document.characters import ASCII_SYMBOLS, GREEK, SIGNS, SYMBOLS
 from symattn.document.render import render
-from symattn.document.render.latex import preamble
 from symattn.document.tex import escape_text, tex
 from tests.document.render import samples
 
 pytestmark = pytest.mark.latex
 
 EVERY_CHARACTER = "".join(
-    chr(c) for c in (*range(32, 127), *range(0xA0, 0x180), *range(0x2010, 0x2030), *range(0x2190, 0x2200))
-) + "".join((*SYMBOLS, *SIGNS, *ASCII_SYMBOLS, *GREEK.values(), "漢字🙂ẽ̂"))
+    chr(c)
+    for first, last in (
+        (32, 127), (0xA0, 0x180), (0x370, 0x400), (0x1D62, 0x1D6B), (0x2010, 0x2030), (0x2070, 0x20A0),
+        (0x2100, 0x2140), (0x2190, 0x2300), (0x2308, 0x230C), (0x2C7C, 0x2C7D), (0x1D7CE, 0x1D7D8),
+    )
+    for c in range(first, last)
+) + "漢字🙂ẽ̂"  # fmt: skip
+SIGNS = ("=", "≠", "<", "≤", ">", "≥", "≈", "∝", "→", "∈")
 
 
 def compiled(source: str, folder: Path) -> str:
@@ -37,9 +41,11 @@ def compiled(source: str, folder: Path) -> str:
 
 def together(documents: Iterable[tuple[str, md.Document]], folder: Path) -> str:
     """Return the log of documents that are compiled as one; the name of each stands before what is said of it."""
-    parts = [preamble(), r"\begin{document}"]
-    for name, document in documents:
-        source = render(document, "latex").replace(r"\tableofcontents", "")  # of another run
+    sources = {name: render(document, "latex") for name, document in documents}
+    (preamble,) = {source.partition(r"\begin{document}")[0].partition("\n")[2] for source in sources.values()}
+    parts = [preamble, r"\begin{document}"]
+    for name, source_of_one in sources.items():
+        source = source_of_one.replace(r"\tableofcontents", "")  # of another run
         body = source.partition(r"\begin{document}")[2].partition(r"\end{document}")[0]
         parts.append(f"\\typeout{{AT {name}}}%\n{body}\\clearpage")
     return compiled("\n".join((*parts, "\\end{document}\n")), folder)
