@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from symattn import Attention
-from symattn.arrays.index.array import index_variables
-from symattn.arrays.index.writing import Writing, in_blocks, is_plain, length, size
+from symattn.arrays.index.writing import in_blocks, is_plain, length, size
 from symattn.arrays.indexed import Indexed
 from symattn.attention.linear import causal_products, delta_step, linear_attention
 from symattn.attention.norms import layer_norm, rms_norm, unit
@@ -71,11 +70,10 @@ def test_a_wrong_mask_would_be_seen() -> None:
 
 
 def shown(array: Indexed) -> str:
-    places = next(iter(array.places()))
-    x = array.at(places)
-    formula = Writing([x], index_variables(places))(x)
-    assert tex(formula)
-    return text(formula)
+    """The element as the array's own document has it."""
+    (element,) = array.document().blocks[1].items
+    assert tex(element.formula)
+    return text(element.formula)
 
 
 def letters(name: str, *axes: str) -> Indexed:

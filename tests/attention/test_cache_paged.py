@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from symattn import Attention, InputError
-from symattn.attention.streaming.cache import Paged, append, attend, gather, held
+from symattn.attention.streaming.cache import Paged, append, attend, held
 from tests.attention.definition import drawn, exactly, legal
 from tests.attention.test_cache import decoded, window
 
@@ -78,7 +78,7 @@ def each_alone(q: Any, k: Any, v: Any) -> Any:
 
 def test_sequences_of_their_own_lengths() -> None:
     assert exactly(decode_step, each_alone, DATA)
-    assert exactly(lambda q, k, v: gather(filled((5, 5), k, v))[0][..., :5, :], lambda q, k, v: k, DATA)
+    assert exactly(lambda q, k, v: held(filled((5, 5), k, v)).k[..., :5, :], lambda q, k, v: k, DATA)
 
 
 FALSE = {

@@ -2,7 +2,6 @@
 
 import random
 import tracemalloc
-from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -12,7 +11,6 @@ from symattn import Attention, InputError, Refused, kind
 from symattn.arrays.ball import precision
 from symattn.attention import enclosed
 from symattn.attention.enclosing import radius, sums
-from symattn.attention.enclosing.pattern import Seen, heads
 from tests.attention.enclosed_by_balls import SPECS, Inputs, hostile, masks_for, on_balls, qkv, used
 from tests.refusals import refuses
 
@@ -299,43 +297,6 @@ def test_large_sizes_by_rows(n: int) -> None:
         assert (part <= 1).all()
 
 
-MASKED = [spec for spec in SPECS if spec.masks_anything]
-SIZES = [(7, 7), (3, 9), (9, 4), (1, 5), (5, 1)]
-
-
-def allowed(spec: Attention, n_q: int, n_k: int, given: np.ndarray | None) -> np.ndarray:
-    """The definition's masks on scores of 0."""
-    names = {"mask": given} if given is not None else {}
-    spec = replace(spec, padding=False, mask=None if given is None else "boolean", sink=None, fully_masked="zeros")
-    trace = spec.trace(np.zeros((n_q, 1)), np.zeros((n_k, 1)), np.zeros((n_k, 1)), **names)
-    return np.isfinite(trace.get("masked", np.zeros((n_q, n_k))))
-
-
-@pytest.mark.parametrize("spec", MASKED, ids=str)
-@pytest.mark.parametrize("tile", [1, 2, 4])
-def test_tiles_are_parts_of_the_definition_s_mask(spec: Attention, tile: int) -> None:
-    rng = np.random.default_rng(1)
-    for n_q, n_k in SIZES:
-        given = rng.random((n_q, n_k)) < 0.6 if spec.mask else None
-        whole, seen = allowed(spec, n_q, n_k, given), Seen(spec, n_q, n_k, given)
-        for i in range(0, n_q, tile):
-            rows = slice(i, min(i + tile, n_q))
-            low, high = seen.span(rows.start, rows.stop)
-            assert not whole[rows, :low].any()
-            assert not whole[rows, high:].any()
-            for j in range(0, n_k, tile):
-                keys = slice(j, min(j + tile, n_k))
-                part = seen.tile(rows, keys)
-                assert np.array_equal(whole[rows, keys], np.ones_like(whole[rows, keys]) if part is None else part)
-
-
-def test_tiles_that_see_everything_are_not_masked() -> None:
-    seen = Seen(Attention(causal=True), 100, 100, None)
-    assert seen.tile(slice(60, 80), slice(0, 60)) is None
-    assert seen.span(60, 80) == (0, 80)
-    assert Seen(Attention(causal=True, window=10), 100, 100, None).span(60, 80) == (51, 80)
-
-
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 def test_rows_are_those_of_the_definition(spec: Attention) -> None:
     rng = np.random.default_rng(2)
@@ -379,10 +340,10 @@ def test_each_head_reads_its_own_keys() -> None:
     rng = random.Random(6)
     h, g = 6, 3
     given = {name: np.arange(n)[:, None, None] + np.zeros((n, 2, 1)) for name, n in (("q", h), ("k", g), ("v", g))}
-    found = {head.index[0]: head.k[0, 0] for head in heads(Attention(heads=h, kv_heads=g), given)}
+    found = enclosed.enclose(Attention(heads=h, kv_heads=g), given).centre
     t = rng.randrange(h)
-    assert found[t] == t // 2
-    assert sorted(found) == list(range(h))
+    assert (found[t] == t // 2).all()
+    assert found.shape == (h, 2, 1)
 
 
 @pytest.mark.parametrize("whole", [2**53, 2**53 + 1, -(2**53) - 1])

@@ -13,8 +13,7 @@ from symattn.arrays.modular import modular
 from symattn.arrays.residues import primes
 from symattn.arrays.special import Forbidden
 from symattn.attention.gradients import backward as backward_pass
-from symattn.attention.gradients.scores import sparsemax_gradient
-from symattn.attention.softmax import softmax, sparsemax
+from symattn.attention.softmax import softmax
 from symattn.attention.variants import VARIANTS
 from tests.attention.definition import feed_forward, parts
 from tests.attention.gradient_cases import CASES, MISTAKES, MODEL_CASES, Case, close, drawn, near
@@ -168,10 +167,13 @@ def test_relu_at_zero_is_refused_or_told() -> None:
 
 
 def test_the_edge_of_the_support_of_sparsemax_is_outside() -> None:
-    g, half = Exact.lift([[1, 0]]), Fraction(1, 2)
-    assert vjp(sparsemax, g, {"s": Exact.lift([[1, 0]])})["s"].tolist() == [[0, 0]]
-    assert vjp(sparsemax, g, {"s": Exact.lift([["1/2", 0]])})["s"].tolist() == [[half, -half]]
-    assert sparsemax_gradient(sparsemax(Exact.lift([[1, 0]])), g).tolist() == [[0, 0]]
+    g, spec = Exact.lift([[1, 0]]), Attention(normaliser="sparsemax", scale=1)
+    ones = Exact.lift([[1, 0], [0, 1]])
+    for differentiate in (vjp, backward_pass.backward):
+        at_the_edge = {"q": Exact.lift([[1, 0]]), "k": ones, "v": ones}
+        assert differentiate(spec, g, at_the_edge)["q"].tolist() == [[0, 0]]
+        within = at_the_edge | {"q": Exact.lift([["1/2", 0]])}
+        assert differentiate(spec, g, within)["q"].tolist() == [[Fraction(1, 2), Fraction(-1, 2)]]
 
 
 # -- what is asked for -------------------------------------------------------------------------------------------------

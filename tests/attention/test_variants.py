@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, Latent, Refused, Rotary, like
+from symattn import Attention, InputError, Latent, Rotary, like
 from symattn.attention.inputs import holds
 from symattn.attention.presets import PRESETS
 from symattn.attention.variants import OF_MODELS, VARIANTS, NamedVariant
@@ -207,10 +207,5 @@ def test_presets_differ_and_say_where_they_are_from() -> None:
 
 
 def test_refusals_name_what_is_lacking() -> None:
-    refuses(support_raw, "base 2", kind=Refused, says="indexed lacks exp2")
-
-
-def support_raw(name: str) -> None:
-    from symattn.derivations.variants import _fault_on_indexed_letters
-
-    _fault_on_indexed_letters(Support(name, VARIANTS[name]))
+    reasons = support("base 2", VARIANTS["base 2"], ("indexed",)).found
+    assert "indexed lacks exp2" in str(reasons["indexed"])

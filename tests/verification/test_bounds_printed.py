@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from fractions import Fraction
-from math import isfinite, log
+from math import expm1, isfinite, log
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,9 @@ import pytest
 import symattn
 from symattn import Attention, InputError, Precision, Undecided, bound
 from symattn.arrays.formats import Format
-from symattn.arrays.precision import NAMES, SHORT
 from symattn.bounds import formula as formula_of
 from symattn.bounds import priori
 from symattn.bounds.contracts import Contract, family, near
-from symattn.bounds.growth import g, growth_of, rate
 from symattn.bounds.priori import InputLimits, a_priori
 from symattn.bounds.rule import Counts, NumberKind, RuleGivens
 from symattn.bounds.rule import exponents as by_rule
@@ -26,6 +24,21 @@ from symattn.verification.arithmetic.answer import PRESETS, named
 from tests.refusals import refuses
 
 FORMATS = ("fp32", "fp16", "bf16", "fp64")
+
+
+def rate(f: Format) -> float:
+    """λ = u/(1 − u), at least the logarithm of what a rounding may change."""
+    return float(f.u / (1 - f.u))
+
+
+def growth_of(x: Any) -> float:
+    """e^x − 1; +∞ beyond the range of float64."""
+    return expm1(x) if x < 700 else float("inf")
+
+
+def g(n: int, f: Format) -> float:
+    """What n roundings may change, as a share."""
+    return growth_of(n * rate(f))
 
 
 def drawn(number: int) -> list[tuple[InputLimits, Precision]]:
@@ -176,7 +189,15 @@ def _bound(p: Precision, size: float = 1.0) -> float:
     return float(bound(None, given, p).allowed.max())
 
 
-@pytest.mark.parametrize("name", NAMES)
+#: Formats by the names that people use, and in full.
+SHORT = {
+    "fp64": "float64", "f64": "float64", "double": "float64", "fp32": "float32", "f32": "float32", "single": "float32",
+    "tf32": "tfloat32", "fp16": "float16", "f16": "float16", "half": "float16", "bf16": "bfloat16",
+    "fp8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*SHORT, *dict.fromkeys(SHORT.values())])
 def test_every_name_has_a_precision_with_a_bound(name: str) -> None:
     for contract in ("eager", "fused"):
         assert _bound(Precision.of(name, contract)) > 0

@@ -10,7 +10,7 @@ from symattn.bounds.case_result import Case
 from symattn.document.render import render
 from symattn.programs.verifying import Options
 from symattn.verification import engine
-from symattn.verification.power import lacking, least_shown, of_attention, powers, verdict
+from symattn.verification.power import lacking, least_shown, of_attention, powers
 from symattn.verification.probing import probes
 from symattn.verification.report import StepPower
 from tests.faults.definitions import RIGHT
@@ -159,8 +159,6 @@ def test_what_is_missing_is_told_with_its_mend() -> None:
     assert "--budget" not in lacking({"mask": (1, 3)}, [], "")[0]
     (steps,) = lacking({}, [StepPower("masked scores", "left out", np.inf)], "")
     assert "would have shown: masked scores left out; hint: " in steps
-    right = [Verdict.NO_FAULT, Verdict.UNDECIDED, Verdict.FAULT]
-    assert [verdict((), ()), verdict((), (steps,)), verdict([1], (steps,))] == right
 
 
 def test_a_report_says_what_would_have_been_seen() -> None:

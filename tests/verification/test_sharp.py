@@ -11,7 +11,6 @@ from symattn import Attention, InputError, Precision, bound
 from symattn.arrays.formats import Format
 from symattn.attention.enclosing.pattern import Head
 from symattn.bounds.sharp.directions import directions
-from symattn.bounds.sharp.elements import tolerances
 from symattn.bounds.sharp.limits import Stores, factor, half_ulp
 from symattn.bounds.sharp.means import MeanBeyondLimit, MeanLimits, judged, of_mean
 from symattn.bounds.sharp.rows_in_float64 import QueryBlock, block, every_head
@@ -114,8 +113,7 @@ def test_a_smaller_probability_takes_a_larger_tolerance() -> None:
     assert usual.sharp is not None
     assert rare.sharp is not None
     assert (rare.sharp.elements >= usual.sharp.elements).all()
-    often, seldom = (tolerances(Attention(), inputs, Stores(F, 0), a)[1] for a in (1e-9, 1e-30))
-    assert (seldom > often).all()
+    assert rare.sharp.mean() > usual.sharp.mean()
     assert factor(10, 1e-9) == pytest.approx(sqrt(2 * np.log(20e9)))
 
 

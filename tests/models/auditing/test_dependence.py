@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from symattn import Verdict, audit  # noqa: E402
-from symattn.models.auditing.audit_report import AuditFault, AuditReport  # noqa: E402
+from symattn import SymattnError, Verdict, audit  # noqa: E402
+from symattn.models.auditing.audit_report import AuditReport  # noqa: E402
 from symattn.models.auditing.dependence.token_rows import digests  # noqa: E402
 from tests.models.auditing.mixers import LEAKING, RIGHT, Experts, Model, Part, attention, decayed  # noqa: E402
 
@@ -54,7 +54,7 @@ def test_a_leak_is_a_fault_with_its_part(name: str, dtype: str) -> None:
     words = report.dependence[0].faults
     assert len(words) == 1
     assert words[0].startswith(f"{MIXER} (Part): the output of ")
-    with pytest.raises(AuditFault, match=r"layers\.1\.mixer"):
+    with pytest.raises(SymattnError, match=r"layers\.1\.mixer"):
         report.raise_if_wrong()
 
 
@@ -114,7 +114,7 @@ def test_unjudged_parts_stand_in_the_coverage_and_are_strictly_open() -> None:
     unjudged = "layers.1.mixer (Part): all earlier tokens, no leak"
     assert f"1 of 2 token-mixing parts judged; 1 not: {unjudged}" in report.coverage
     report.raise_if_wrong()
-    with pytest.raises(AuditFault, match="1 of 2 token-mixing parts"):
+    with pytest.raises(SymattnError, match="1 of 2 token-mixing parts"):
         report.raise_if_wrong(strict=True)
 
 

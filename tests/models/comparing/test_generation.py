@@ -12,7 +12,6 @@ from symattn.document.codec import record
 from symattn.models.auditing.promises import cache_in
 from symattn.models.comparing.cache_losses import Recorded
 from symattn.models.comparing.generated import Generation, StateErrors, WayResult
-from symattn.models.comparing.generation import _choose_longer_sequence, _select_generation_ways
 from symattn.models.comparing.generation_ways import States, _words_of_drafts, generates
 from tests.models.comparing import families, quantised
 from tests.models.comparing.families import generation
@@ -127,31 +126,31 @@ def test_the_model_is_not_changed() -> None:
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
-def drawn(tokens: Any) -> Any:
-    return _choose_longer_sequence(tokens, 64, 32, np.random.default_rng(0))
-
-
+@pytest.mark.transformers
 @pytest.mark.parametrize(
     "tokens", [10**13, range(10**13), [1.9] * 8, 8.0, "abcdefgh", [[1] * 8], [1, 64] * 4, [-1] * 8]
 )
 def test_tokens_are_checked_before_they_are_drawn(tokens: Any) -> None:
-    with pytest.raises(InputError, match=r"from 6 to 32|each from 0 to 63"):
-        drawn(tokens)
+    with pytest.raises(InputError, match=r"from 6 to \d+|each from 0 to 63"):
+        generation(families.made("llama"), tokens, ways=["eager"])
 
 
+@pytest.mark.transformers
 def test_tokens_are_whole_numbers_of_any_kind() -> None:
-    assert len(drawn(np.int64(8))) == len(drawn(8)) == 8
-    for ids in (range(8), np.arange(8), [np.int32(i) for i in range(8)]):
-        assert drawn(ids).tolist() == list(range(8))
+    model = families.made("llama")
+    for several in ((8, np.int64(8)), (range(8), np.arange(8), [np.int32(i) for i in range(8)])):
+        first, *others = (generation(model, tokens, ways=["eager"]) for tokens in several)
+        assert first.tokens == 8
+        assert all(found["eager"] == first["eager"] for found in others)
 
 
+@pytest.mark.transformers
 def test_a_cache_that_is_called_as_a_way_is_refused() -> None:
+    model = families.made("llama")
     for name in ("batch", "static cache"):
         with pytest.raises(InputError, match=f"'{name}, decoding' is a way that there is"):
-            _select_generation_ways(None, {name: losing}, encodes=False, has_window=True)
-    assert "batched, decoding" in {
-        way.name for way in _select_generation_ways(None, {"batched": losing}, encodes=False, has_window=False)
-    }
+            generation(model, 8, caches={name: losing})
+    assert generation(model, 8, caches={"batched": losing}, ways=["batched, decoding"])["batched, decoding"]
 
 
 def _without_layers(config: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from symattn import Alibi, Attention, InputError, LinearScaling, NTKScaling, Rotary, YarnScaling
-from symattn.models.configurations import CannotTell, attention, layers
+from symattn.models.configurations import CannotTell, attention
 from tests.refusals import refuses
 
 #: Fields as published files of these models have them, smaller.
@@ -50,7 +50,7 @@ def test_llama() -> None:
     scaling = YarnScaling(factor=8, length=8192, slow=1, fast=4, ramp="turns", weight=0)
     spec = Attention(heads=8, kv_heads=2, causal=True, position=Rotary(base=500000, scaling=scaling))
     assert attention(LLAMA) == attention(LLAMA, 3) == spec
-    assert layers(LLAMA) == 4
+    refuses(attention, LLAMA, 4, says="there are 4, counted from 0")
 
 
 def test_mistral_has_its_window_in_every_layer() -> None:

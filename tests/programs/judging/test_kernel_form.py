@@ -9,7 +9,7 @@ from symattn import Attention, InputError, judge
 from symattn.programs.judging.definition_axes import compute_axis
 from symattn.programs.judging.definition_file import read_definition
 from symattn.programs.judging.judgement import Status
-from symattn.programs.judging.kernel_form import K_OFFSETS, Q_OFFSETS, Batched, KernelForm, batch_of
+from symattn.programs.judging.kernel_form import Batched, KernelForm, batch_of
 from symattn.programs.judging.workloads import read_workloads
 
 HEADS, KV_HEADS, WIDTH = 4, 2, 8
@@ -269,7 +269,14 @@ def test_arrays_of_one_batch_are_no_requests() -> None:
     }
     found = batch_of(ragged, {})
     assert found is not None
-    assert [role for _, role in found.roles] == ["q", "k", "v", Q_OFFSETS, K_OFFSETS]
+    assert [name for name, _ in found.roles] == [*ragged]
+    assert [role for _, role in found.roles[:3]] == ["q", "k", "v"]
+    of_rows, of_keys = (role for _, role in found.roles[3:])
+    swapped = {name: axes for name, axes in ragged.items() if "cu" not in name}
+    swapped |= {"kv_indptr": ("r",), "qo_indptr": ("r",)}
+    turned = batch_of(swapped, {})
+    assert turned is not None
+    assert dict(turned.roles) == {"q": "q", "k": "k", "v": "v", "kv_indptr": of_keys, "qo_indptr": of_rows}
     assert not found.decodes
 
 

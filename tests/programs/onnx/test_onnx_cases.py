@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention
+from symattn import Attention, InputError, graphs
 from symattn.programs.onnx import OnnxAttention, attention_of
 from tests.programs.onnx.cases import OPERATORS, Case, cases, held
 from tests.programs.onnx.judging import Outcome, compare, judge, lifting, outcomes
@@ -156,21 +156,46 @@ def test_modifiers_that_are_fields_of_attention() -> None:
         assert not compare(case, {expected: Attention(heads=2)(**given)}).reproduced
 
 
-def test_the_tables_of_the_package_are_those_of_the_operators() -> None:
-    """Attributes and places of inputs and outputs, of every version that is read."""
+#: Values of attributes that are not whole numbers, or not 1 by their kind.
+_VALUES = {"scale": 0.5, "softcap": 2.0, "qk_matmul_output_mode": 0}
+
+
+@pytest.mark.parametrize(
+    ("operator", "domain", "opset", "shape"),
+    [("Attention", "", 25, (1, 2, 4)), ("FlexAttention", "ai.onnx.preview", 1, (1, 1, 2, 4))],
+)
+def test_every_attribute_of_an_operator_is_read(operator: str, domain: str, opset: int, shape: tuple[int, ...]) -> None:
     import onnx
 
-    from symattn.programs.onnx import _ATTRIBUTES, _FLEX, _SINCE, INPUTS, OUTPUTS
+    names = onnx.defs.get_schema(operator, opset, domain).attributes.keys() - {"score_mod", "prob_mod"}
+    attributes = {name: _VALUES.get(name, 1) for name in names}
+    arrays = {name: np.ones(shape, np.float32) for name in "qkv"}
+    node = onnx.helper.make_node(operator, [*"qkv"], ["y"], domain=domain, **attributes)
+    assert attention_of(node, arrays).spec.scale == 0.5
+    other = onnx.helper.make_node(operator, [*"qkv"], ["y"], domain=domain, nonsense=1)
+    with pytest.raises(InputError, match="nonsense"):
+        attention_of(other, arrays)
 
-    latest = onnx.defs.get_schema("Attention", 25, "")
-    assert set(latest.attributes) == set(_ATTRIBUTES)
-    assert ([i.name for i in latest.inputs], [o.name for o in latest.outputs]) == (list(INPUTS), list(OUTPUTS))
-    for version in (23, 24):
-        older = onnx.defs.get_schema("Attention", version, "")
-        assert set(older.attributes) == {name for name in _ATTRIBUTES if _SINCE.get(name, 0) <= version}
-        assert [i.name for i in older.inputs] == [name for name in INPUTS if _SINCE.get(name, 0) <= version]
-    flex = onnx.defs.get_schema("FlexAttention", 1, "ai.onnx.preview")
-    assert set(flex.attributes) == {*_FLEX, "score_mod", "prob_mod"}
+
+@pytest.mark.parametrize("opset", [23, 24])
+def test_what_an_older_opset_lacks_is_refused(opset: int) -> None:
+    import onnx
+
+    helper, latest = onnx.helper, onnx.defs.get_schema("Attention", 25, "")
+    older = onnx.defs.get_schema("Attention", opset, "")
+    arrays = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 1, 3, 4]) for name in "qkvy"]
+    lengths = onnx.numpy_helper.from_array(np.array([3]), "lengths")
+    inputs = [i.name for i in latest.inputs]
+    later = [([*"qkv"], {name: 1}) for name in latest.attributes.keys() - older.attributes.keys()]
+    later += [([*"qkv", *[""] * (inputs.index(name) - 3), "lengths"], {})
+              for name in inputs if name not in [i.name for i in older.inputs]]  # fmt: skip
+    for given, attributes in later:
+        node = helper.make_node("Attention", given, ["y"], **attributes)
+        graph = helper.make_graph([node], "g", arrays[:3], arrays[3:], [lengths])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+        with pytest.raises(InputError, match=f"opset {opset} has no "):
+            graphs.verify_graph(model, Attention())
+    assert len(later) == {23: 3, 24: 2}[opset]
 
 
 def test_the_page_shows_what_a_run_gives() -> None:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from symattn import Attention, InputError, Rotary
-from symattn.programs.trace_files import count, read
 from symattn.programs.traces import verify_trace
 from symattn_cli.main import main
 from tests.programs.traces.files import HEADS, SHARED, header, made, write
@@ -164,12 +163,6 @@ def test_npz_and_the_other_order_of_axes(tmp_path: Path) -> None:
         save(path, **arrays)
         assert verify_trace(path, CAUSAL, layout="bnhd").verdict.value == "no fault"
         refuses(verify_trace, path, CAUSAL, says="heads")
-
-
-def test_arrays_are_mapped_and_one_head_is_read_at_a_time(tmp_path: Path) -> None:
-    arrays = read(write(tmp_path / "t.safetensors", _core(np.float32)), CAUSAL)
-    assert all(isinstance(a.base, np.memmap) or isinstance(a, np.memmap) for a in arrays.values())
-    assert count(CAUSAL, arrays) == HEADS
 
 
 def _lies() -> dict[str, tuple[object, int | None, str]]:
