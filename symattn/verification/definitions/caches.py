@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -11,18 +11,24 @@ from typing import Any
 
 import numpy as np
 
-from symattn.arrays.namespace import namespace_of
 from symattn.attention.fields import brief, refusal
 from symattn.attention.inputs import needed
-from symattn.attention.positions import position_fields, rotary
+from symattn.attention.positions import position_fields
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import by_tiles
 from symattn.bounds.called_target import Inputs, Layout
+from symattn.bounds.changed_steps import Laid
 from symattn.bounds.inputs import measure_largest_score
 from symattn.bounds.mistake import Compute, Mistake
-from symattn.bounds.reference import RIGHT, Variant, variant_values
+from symattn.bounds.reference import Values, Variant, variant_values
 from symattn.document import codec, errors, keywords
 from symattn.verification.definitions import attending, output_run
+from symattn.verification.definitions.attention_steps import (
+    change_attention,
+    replace_attention,
+    run_around_attention,
+)
+from symattn.verification.definitions.cache_flow import CacheFlow
 from symattn.verification.definitions.definition_mistakes import Later
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.inner_attention import (
@@ -32,8 +38,8 @@ from symattn.verification.definitions.inner_attention import (
     with_leading_axes,
 )
 from symattn.verification.definitions.output_run import OutputRun
+from symattn.verification.definitions.stated_definition import define_in_steps, lay_way
 from symattn.verification.input_source import Array, InputPairs
-from symattn.verification.rules import rotating
 
 # New tokens, tokens of the cache, d_k and d_v of each case.
 _SIZES = (
@@ -109,7 +115,7 @@ def subjects(spec: Cached, layout: Layout) -> Iterator[Definition]:
 def _define_cached_attention(
     spec: Cached, layout: Layout, static: bool, returned: bool
 ) -> Definition:
-    a, plain = spec.attention, _to_all(spec)
+    a, flow = spec.attention, CacheFlow(spec.attention, static, returned)
     shape = partial(attending.axes, a, layout)
     arrays = [
         Input("q", shape("h", "n", "d_k"), "query queries q_new xq new_q"),
@@ -129,22 +135,12 @@ def _define_cached_attention(
     if static:
         words = "len cache_len cache_length position start pos start_pos cur_len offset past length_before seqlen t"
         arrays.append(Input("length", "", words, made=partial(_choose_cache_length, layout)))
-
-    def laid(run: Compute) -> Compute:
-        # A function may return the output alone.
-        taken: Compute = lambda **inputs: run(**inputs)[: 3 if returned else 1]  # noqa: E731
-        return attending.in_order(layout, ("q", "k", "v", "k_cache", "v_cache"), taken)
+    laid = partial(attending.in_order, layout, ("q", "k", "v", "k_cache", "v_cache"))
 
     def made(variant: Variant) -> Compute:
-        return laid(partial(_attend_with_cache, spec, variant=variant))
+        return lay_way(laid, change_attention(flow, variant))
 
-    caches_alone = attending.in_order(
-        layout,
-        ("q", "k", "v", "k_cache", "v_cache"),
-        partial(_attend_with_cache, spec, attends=False),
-    )
-    wrong = WrongAttention(plain, frozenset(("q", "k", "v", "mask")), made)
-
+    wrong = WrongAttention(flow.inner, frozenset("qkv"), made)
     front = {
         **({"b": 2} if "b" in layout else {}),
         **({"h": a.heads if a.heads > 1 else 2} if "h" in layout else {}),
@@ -155,24 +151,18 @@ def _define_cached_attention(
         {**front, "n": n, "m": m + (n + 2) * static, "d_k": d_k, "d_v": d_v}
         for n, m, d_k, d_v in _SIZES
     )
-    return Definition(
+    caches_alone = (laid(partial(run_around_attention, flow)),) if returned else ()
+    return define_in_steps(
+        flow,
+        "cache",
+        tuple(arrays),
+        sizes,
+        _list_ways(flow),
+        laid,
         title=f"Cached({codec.called(a)})",
-        step="cache",
-        inputs=tuple(arrays),
         outputs=("output", "k_cache", "v_cache") if returned else ("output",),
-        ways=tuple(
-            laid(partial(_attend_with_cache, spec, keywise=keywise))
-            # Running sums are those of a natural softmax.
-            for keywise in ((False, True) if a.is_softmax and a.base is None else (False,))
-        ),
-        mistakes=tuple(
-            Mistake(s, c, laid(partial(_attend_with_cache, spec, **how)))
-            for s, c, how in _yield_cache_mistakes(spec, static)
-        ),
-        # The mistakes of the attention to all slots, except those of masks and positions.
-        others=Later(lambda: (m for m in attending.known_mistakes(wrong) if m.step != "mask")),
-        numbered=tuple(attending.by_number(plain, made)),
-        shapes=sizes,
+        others=Later(lambda: _list_mistakes_of_attention(flow, wrong, laid)),
+        numbered=tuple(attending.by_number(flow.inner, made)),
         settings=attending.settings(a),
         kept=frozenset("hg") if a.heads > 1 else frozenset(),
         changes=frozenset(("k_cache", "v_cache")),
@@ -184,30 +174,64 @@ def _define_cached_attention(
         means={"m": ("n_k", 1)},
         whole=("q", "k k_cache"),
         inner=replace(_make_cached_inner_attention(a, layout, static), wrong=wrong),
-        output_run=_run_of(spec, layout, (caches_alone,) if returned else ()),
+        output_run=_run_of(flow, layout, caches_alone),
     )
 
 
-def _run_of(spec: Cached, layout: Layout, others: tuple[Compute, ...]) -> OutputRun | None:
-    """Return the runs of the attention to all slots of the cache; None if the keys of the cache are rotated."""
+def _list_mistakes_of_attention(
+    flow: CacheFlow, wrong: WrongAttention, laid: Laid
+) -> Iterator[Mistake]:
+    """Yield the mistakes of the attention to the tokens of the cache; of one with empty slots, also to all slots."""
+    yield from attending.known_mistakes(wrong)
+    # Tiles and parts of all slots are other ones than those of the tokens.
+    if flow.static:
+        run = lambda variant: laid(partial(_attend_to_slots, flow, variant))  # noqa: E731
+        of_slots = WrongAttention(flow.attention_to_slots, wrong.names | {"mask"}, run)
+        yield from (m for m in attending.known_mistakes(of_slots) if m.step != "mask")
+
+
+def _attend_to_slots(flow: CacheFlow, variant: Variant, /, **inputs: Any) -> Any:
+    """Return the run of a definition with a variant of the attention to all slots, of which a mask hides some."""
+    new, slots = int(inputs["k"].shape[-2]), int(inputs["k_cache"].shape[-2])
+    own = int(inputs["length"]) + np.arange(new)[:, None]
+    mask = np.arange(slots)[None, :] <= own
+
+    def compute(_: Attention, arrays: Values) -> Values:
+        spec, masked = flow.attention_to_slots, {**arrays, "mask": mask}
+        return {"output": variant_values(spec, masked, variant)["output"]}
+
+    return replace_attention(flow, compute, {**flow.taken, "k": "k_all", "v": "v_all"}, **inputs)
+
+
+def _list_ways(flow: CacheFlow) -> tuple[Compute, ...]:
+    """Return the ways: at once, and key by key with running sums, which are those of a natural softmax."""
+    a = flow.attention
+    if not a.is_softmax or a.base is not None:
+        return (flow.return_run,)
+    return flow.return_run, partial(replace_attention, flow, _attend_key_by_key)
+
+
+def _attend_key_by_key(spec: Attention, arrays: Values) -> Values:
+    q, k, v = (arrays[name] for name in "qkv")
+    keys = attending.tiles(q, int(k.shape[-2]))
+    return {"output": by_tiles(spec, (0, int(q.shape[-2])), keys, q, k, v)}
+
+
+def _run_of(flow: CacheFlow, layout: Layout, others: tuple[Compute, ...]) -> OutputRun | None:
+    """Return the runs of the attention to the tokens of the cache; None if the keys of the cache are rotated."""
     # A run has no rotated keys among its inputs.
-    if spec.attention.position is not None:
+    if flow.rotary is not None:
         return None
+    attended = partial(_select_tokens, layout)
+    return output_run.of_attention(flow.inner, attended, others, attending.tokens_axis(layout))
 
-    def attended(inputs: Inputs) -> dict[str, np.ndarray]:
-        rows = {n: attending.ordered(layout, a) for n, a in inputs.items() if n != "length"}
-        new, slots = (int(rows[name].shape[-2]) for name in ("k", "k_cache"))
-        filled = int(inputs["length"]) if "length" in inputs else slots
-        arrays = {"q": rows["q"]}
-        for name in ("k", "v"):
-            cache = rows[f"{name}_cache"]
-            parts = [cache[..., :filled, :], rows[name], cache[..., filled + new :, :]]
-            arrays[name] = np.concatenate(parts, axis=-2)
-        i = np.arange(new)[:, None]
-        j = np.arange(arrays["k"].shape[-2])[None, :]
-        return {**arrays, "mask": _is_visible_after_cache(i, j, filled, new)}
 
-    return output_run.of_attention(_to_all(spec), attended, others, attending.tokens_axis(layout))
+def _select_tokens(layout: Layout, inputs: Inputs) -> dict[str, np.ndarray]:
+    """Return the queries, and the keys and values of all tokens, with the axis of tokens before the columns."""
+    rows = {n: attending.ordered(layout, a) for n, a in inputs.items() if n != "length"}
+    filled = int(inputs.get("length", rows["k_cache"].shape[-2]))
+    pairs = {n: (rows[f"{n}_cache"][..., :filled, :], rows[n]) for n in ("k", "v")}
+    return {"q": rows["q"], **{n: np.concatenate(pair, axis=-2) for n, pair in pairs.items()}}
 
 
 def _make_cached_inner_attention(
@@ -244,10 +268,7 @@ def _make_cached_inner_attention(
         # Keys are rotated in the cache, and new ones are not.
         if attention.position is not None:
             return None
-        rows = {n: attending.ordered(layout, a) for n, a in inputs.items() if n != "length"}
-        filled = int(inputs.get("length", rows["k_cache"].shape[-2]))
-        pairs = {n: (rows[f"{n}_cache"][..., :filled, :], rows[n]) for n in ("k", "v")}
-        return {"q": rows["q"], **{n: np.concatenate(pair, axis=-2) for n, pair in pairs.items()}}
+        return _select_tokens(layout, inputs)
 
     def attended(call: Call, inputs: Mapping[str, Array]) -> Array | None:
         queries, keys = (int(inputs[n].shape[-2]) for n in "qk")
@@ -360,190 +381,4 @@ def _filled_otherwise(
             _clear_unfilled_cache_slots(
                 layout, {**inputs, "length": np.asarray(length, dtype=np.int64)}
             ),
-        )
-
-
-Mask = Callable[[Array, Array, int, int], Array]
-
-
-def _is_visible_after_cache(i: Array, j: Array, length: int, new: int) -> Array:
-    """Return whether the new token i sees key j."""
-    return j <= length + i
-
-
-def _attend_with_cache(
-    spec: Cached,
-    q: Any,
-    k: Any,
-    v: Any,
-    k_cache: Any,
-    v_cache: Any,
-    length: Any = None,
-    *,
-    keywise: bool = False,
-    mask: Mask = _is_visible_after_cache,
-    start: Callable[[int], int] = lambda length: length,
-    at: Callable[[int], int] = lambda length: length,
-    new_first: bool = False,
-    forget: bool = False,
-    lost: bool = False,
-    again: bool = False,
-    unread: bool = False,
-    of: str = "qkv",
-    variant: Variant = RIGHT,
-    attends: bool = True,
-) -> tuple[Any, ...]:
-    """Return the output and both caches: tokens rotated from position ``start``, written at slot ``at``.
-
-    ``mask`` says which keys are seen. ``lost``: caches are returned as given; ``again``: keys of the cache are rotated
-    again when read. ``of`` says to what ``start``, and to which caches ``lost``, ``at`` and ``new_first`` apply;
-    ``unread``: these apply to the returned caches alone. ``variant`` is the attention's. Unless it ``attends``, the
-    caches alone are returned.
-    """
-    xp = namespace_of(q)
-    a = spec.attention
-    n = int(k.shape[-2])
-    # Without a length the whole cache is filled.
-    filled = int(k_cache.shape[-2]) if length is None else int(length)
-    if isinstance(a.position, position_fields.Rotary):
-        places = {x: start(filled) if x in of else filled for x in "qk"}
-        tables = {
-            place: rotating.tables_of(a.position, place + np.arange(n), q)
-            for place in {*places.values()}
-        }
-        q, k = (
-            rotary.rotate(x, *tables[places[name]], a.position.layout)
-            for name, x in (("q", q), ("k", k))
-        )
-
-    def written(name: str, cache: Any, new: Any, wrong: bool = True) -> Any:
-        wrong = wrong and name in of
-        slot = at(filled) if wrong else filled
-        if length is None:
-            # A negative slot would count from the end.
-            before = cache[..., : max(slot, 0), :]
-            return xp.concat([new, cache] if new_first and wrong else [before, new], axis=-2)
-        # Slots outside the cache have no meaning, and code differs there.
-        if slot < 0 or slot + n > cache.shape[-2]:
-            raise errors.InputError(f"{n} tokens at the slot {slot} of {cache.shape[-2]}")
-        return xp.concat([cache[..., :slot, :], new, cache[..., slot + n :, :]], axis=-2)
-
-    k_all, v_all = written("k", k_cache, k), written("v", v_cache, v)
-    back = k_cache if lost and "k" in of else k_all, v_cache if lost and "v" in of else v_all
-    if not attends:
-        return back
-    if unread:
-        k_all, v_all = written("k", k_cache, k, False), written("v", v_cache, v, False)
-    k_read = written("k", _rotated_again(spec, k_cache), k) if again else k_all
-    # A mistake may cut the cache before it appends, so what is there counts.
-    filled = filled if length is not None else int(k_all.shape[-2]) - n
-    i = np.arange(n)[:, None]
-    j = np.arange(int(k_all.shape[-2]))[None, :]
-    visible = np.asarray(mask(i, j, filled, n)) & (j >= (filled if forget else 0))
-    plain = _to_all(spec)
-    if keywise:
-        keys = attending.tiles(q, int(k_all.shape[-2]))
-        return by_tiles(plain, (0, n), keys, q, k_read, v_all, mask=visible), *back
-    values = variant_values(plain, {"q": q, "k": k_read, "v": v_all, "mask": visible}, variant)
-    return values["output"], *back
-
-
-def _rotated_again(spec: Cached, k_cache: Any) -> Any:
-    """Return the keys of the cache, rotated by their slots. Raises ``KeyError`` if there is no rotation."""
-    position = spec.attention.position
-    if not isinstance(position, position_fields.Rotary):
-        raise KeyError("there is no rotation")
-    cos, sin = rotating.tables_of(position, np.arange(int(k_cache.shape[-2])), k_cache)
-    return rotary.rotate(k_cache, cos, sin, position.layout)
-
-
-#: Which keys j a new token i of n sees, after ``length`` keys in the cache.
-_MASKS: dict[str, Mask] = {
-    "the causal mask is aligned top-left: new tokens see the first keys": lambda i, j, length, n: (
-        j <= i
-    ),
-    "new tokens see those after them": lambda i, j, length, n: j < length + n,
-    "the causal mask is off by one: a new token does not see itself": lambda i, j, length, n: (
-        j < length + i
-    ),
-    "the new tokens are not seen: the length is that before them": lambda i, j, length, n: (
-        j < length
-    ),
-}
-
-
-def _whole_page(size: int, i: Array, j: Array, length: int, n: int) -> Array:
-    end = length + n
-    end_of_page = -(-end // size) * size
-    return (j <= length + i) | (j >= end) & (j < end_of_page)
-
-
-#: The same, for caches with empty slots.
-_STATIC: dict[str, Mask] = {
-    "empty slots of the cache are attended to": lambda i, j, length, n: (
-        (j <= length + i) | (j >= length + n)
-    ),
-    "every slot is attended to, empty ones and later tokens too": lambda i, j, length, n: (
-        j >= 0 * i
-    ),
-    "one slot too many is attended to": lambda i, j, length, n: j <= length + i + 1,
-    **{
-        f"all slots of the last page of {size} are attended to, empty ones too": partial(
-            _whole_page, size
-        )
-        for size in (2, 4, 8, 16, 32, 64)
-    },
-}
-_STARTS: dict[str, Callable[[int], int]] = {
-    "new tokens are rotated as if the cache were empty, from position 0": lambda length: 0,
-    "positions of the new tokens are one too large": lambda length: length + 1,
-    "positions of the new tokens are one too small": lambda length: length - 1,
-}
-_SLOTS: dict[str, Callable[[int], int]] = {
-    "are written one slot too late": lambda length: length + 1,
-    "are written one slot too early, over the last one": lambda length: length - 1,
-    "are written at the beginning of the cache": lambda length: 0,
-}
-
-
-def _to_all(spec: Cached) -> Attention:
-    """Return the attention to all slots of the cache, with a mask.
-
-    It is stored with the description, of which a search for causes runs hundreds of ways.
-    """
-    stored: dict[str, Attention] = spec.__dict__
-    if "_to_all" not in stored:
-        stored["_to_all"] = replace(spec.attention, causal=False, position=None, mask="boolean")
-    return stored["_to_all"]
-
-
-def _yield_cache_mistakes(spec: Cached, static: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield the step, the cause, and the changed arguments of ``_attend_with_cache``."""
-    for cause, mask in (_MASKS | _STATIC if static else _MASKS).items():
-        yield "mask", cause, {"mask": mask}
-    yield "cache", "the cache is not attended to, only the new tokens", {"forget": True}
-    for of, new in {"kv": "new tokens", "k": "new keys", "v": "new values"}.items():
-        # Without empty slots there is none after the end to write to.
-        slots = {words: slot for words, slot in _SLOTS.items() if static or slot(1) <= 1}
-        wrong: dict[str, dict[str, Any]] = {
-            f"{new} {words}": {"at": slot, "of": of} for words, slot in slots.items()
-        }
-        if not static:
-            wrong[f"{new} are put before the cache, not behind it"] = {"new_first": True, "of": of}
-        for words, how in wrong.items():
-            yield "cache", words, how
-            yield "cache", f"{words}, in what is returned alone", {**how, "unread": True}
-        yield (
-            "cache",
-            f"the cache is returned unchanged, without the {new}",
-            {"lost": True, "of": of},
-        )
-    if spec.attention.position is not None:
-        for cause, start in _STARTS.items():
-            for of, new in {"qk": "new tokens", "q": "new queries", "k": "new keys"}.items():
-                yield "position", cause.replace("new tokens", new), {"start": start, "of": of}
-        yield (
-            "position",
-            "the cache's keys, rotated when they were written, are rotated again",
-            {"again": True},
         )

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from symattn.attention.flow import Step
 from symattn.attention.stated_flow import run_with_changes, select_returned
 from symattn.bounds.case_result import UNFIT, CaseResult
 from symattn.bounds.changed_steps import ChangedSteps
@@ -14,6 +15,8 @@ from symattn.bounds.reference import float64_inputs
 
 #: The name of a step, its correct row, and its row with the mistake.
 ComparedStep: TypeAlias = "tuple[str, str, str]"
+#: Roles of arrays whose rows are those of the keys in a cache, not of its output.
+_IN_SLOTS = frozenset({"written", "returned cache"})
 _MOST_ENTRIES = 64  # of the inputs of a case whose rows are short enough to be shown
 
 
@@ -30,10 +33,11 @@ def compare(way: ChangedSteps, judged: CaseResult) -> tuple[ComparedStep, ...]:
         runs = [_trace(run, inputs) for run in (right, way)]
     except UNFIT:
         return ()
-    _, index = judged.where
+    output, index = judged.where
     # Some steps compute several arrays, which later steps return.
-    steps = (s for s in way.spec.pipeline(runs[0]) if way.spec.axes.get(s.name) != "")
-    names = [step.name for step in steps if step.role != "returned"]
+    steps = [s for s in way.spec.pipeline(runs[0]) if way.spec.axes.get(s.name) != ""]
+    in_slots = way.spec.returned[output] in {s.name for s in steps if s.role in _IN_SLOTS}
+    names = [step.name for step in steps if _has_rows_of_output(step, in_slots)]
     pairs = {name: [_drop_single_axes(run[name]) for run in runs] for name in names}
     if any(a.ndim > 2 for pair in pairs.values() for a in pair):
         return ()
@@ -53,6 +57,13 @@ def _drop_single_axes(array: Any) -> np.ndarray:
 
 def _has_row(a: np.ndarray, place: int) -> bool:
     return a.ndim < 2 or place < len(a)
+
+
+def _has_rows_of_output(step: Step, in_slots: bool) -> bool:
+    """Return whether a row of a step's array belongs to the same row of the wrong output."""
+    if step.role in ("returned", "read", "length"):
+        return step.role == "length"
+    return (step.role in _IN_SLOTS) == in_slots
 
 
 def _trace(way: ChangedSteps, inputs: dict[str, Any]) -> dict[str, Any]:

@@ -417,9 +417,11 @@ class FlowOfStatedSteps(FlowOfWays):
 
     def compare_steps(self, judged: CaseResult, mistake: Mistake) -> tuple[ComparedStep, ...]:
         """See ``DefinitionFlow``."""
-        if isinstance(mistake.way, ChangedSteps):
-            return compared_steps.compare(mistake.way, judged)
-        return super().compare_steps(judged, mistake)
+        # Of an attention inside, the rows of its own steps say more.
+        of_attention = super().compare_steps(judged, mistake)
+        if of_attention or not isinstance(mistake.way, ChangedSteps):
+            return of_attention
+        return compared_steps.compare(mistake.way, judged)
 
     def replace_operation(
         self, words: str, way: Compute, new: OtherOperation, names: frozenset[str], step: str

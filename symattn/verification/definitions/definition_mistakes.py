@@ -21,6 +21,7 @@ from symattn.attention.stated_flow import StatedFlow
 from symattn.bounds.changed_steps import ChangedSteps, Laid
 from symattn.bounds.mistake import Compute, Mistake, MistakeFamily, Wrong, change
 from symattn.document.errors import InputError
+from symattn.verification.rules import by_role
 from symattn.verification.rules.operators import operators
 
 if TYPE_CHECKING:
@@ -215,7 +216,9 @@ def of_computed_arrays(subject: Definition, spec: StatedFlow, laid: Laid) -> Ite
         letters[step.name] = spec.axes.get(step.name, letters[step.of[0]])
         axes = tuple(_AXES.get(x, "column") for x in reversed(letters[step.name].split()))
         # What has no axes is no array.
-        for operator in operators(axes) if axes and step.name not in spec.returned else ():
+        has_entries = axes and step.role not in by_role.WITHOUT_ENTRIES
+        is_between = has_entries and step.name not in spec.returned
+        for operator in operators(axes) if is_between else ():
             wrong: Wrong = lambda at, operator=operator: operator.run(at.right())  # type: ignore[misc] # noqa: E731
             words = operator.words.format(f"entries of {spec.noun_of(step.name)}")
             blamed = operator.blamed(step.blames)

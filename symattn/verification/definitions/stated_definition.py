@@ -42,34 +42,39 @@ def define_in_steps(
     for given in inputs:
         # Without a step of its own an input blames the definition's.
         check_blamed_step(given.step or step, f"{kind}: the input {given.name!r}")
-    usual: dict[str, Any] = {"title": called(spec), "outputs": spec.returned}
     every = ways or (spec.return_run,)
+    usual: dict[str, Any] = {
+        "outputs": spec.returned,
+        "others": Later(lambda: _lay_mistakes(laid, by_role.further_mistakes(spec))),
+        "numbered": tuple(
+            _lay_family(laid, family) for family in by_role.families(spec, numbered_rules)
+        ),
+    }
+    # Steps alone, which no command can name, have no such title.
+    if "title" not in more:
+        usual["title"] = called(spec)
     return Definition(
         step=step,
         inputs=inputs,
         shapes=tuple(shapes),
-        ways=tuple(_lay_way(laid, way) for way in every),
+        ways=tuple(lay_way(laid, way) for way in every),
         mistakes=Later(lambda: _lay_mistakes(laid, by_role.mistakes(spec, rules))),
-        others=Later(lambda: _lay_mistakes(laid, by_role.further_mistakes(spec))),
-        numbered=tuple(
-            _lay_family(laid, family) for family in by_role.families(spec, numbered_rules)
-        ),
         make_flow=partial(FlowOfStatedSteps, spec=spec, laid=laid),
         described=spec,
         **usual | more,
     )
 
 
-def _lay_way(laid: Laid, way: Compute) -> Compute:
+def lay_way(laid: Laid, way: Compute) -> Compute:
     """Return a way for arrays as they are passed, with its words."""
     if isinstance(way, DefinitionForm):
-        return DefinitionForm(way.words, _lay_way(laid, way.run))
+        return DefinitionForm(way.words, lay_way(laid, way.run))
     return replace(way, laid=laid) if isinstance(way, ChangedSteps) else laid(way)
 
 
 def _lay_mistakes(laid: Laid, mistakes: Iterable[Mistake]) -> Iterator[Mistake]:
-    yield from (replace(mistake, way=_lay_way(laid, mistake.run)) for mistake in mistakes)
+    yield from (replace(mistake, way=lay_way(laid, mistake.run)) for mistake in mistakes)
 
 
 def _lay_family(laid: Laid, family: MistakeFamily) -> MistakeFamily:
-    return replace(family, way=lambda x: _lay_way(laid, family.mistake(x, "").run))
+    return replace(family, way=lambda x: lay_way(laid, family.mistake(x, "").run))

@@ -10,12 +10,16 @@ from typing import Any
 from symattn.attention.flow import Step
 from symattn.attention.stated_flow import StatedFlow
 from symattn.bounds.mistake import Mistake, MistakeFamily
-from symattn.verification.rules import log_sums, merges, norms, rotating, sums
+from symattn.verification.rules import caching, log_sums, merges, norms, rotating, sums
 
 #: From a definition and one of its steps to the mistakes in it.
 Rule = Callable[[Any, Step], Iterator[Mistake]]
 FamilyRule = Callable[[Any, Step], Iterator[MistakeFamily]]
 
+#: The role of a step of an attention in a definition, which has the mistakes of every attention (``rules.known``).
+OF_ATTENTION = "attention"
+#: Roles of steps whose entries have no mistakes by themselves: lengths are no arrays, and what is read was written.
+WITHOUT_ENTRIES = frozenset({OF_ATTENTION, "length", "read"})
 #: The rule of each role; a step of another role has the mistakes that every array has.
 RULES: Mapping[str, Rule] = {
     "sum": sums.mistakes_of_sum,
@@ -30,6 +34,9 @@ RULES: Mapping[str, Rule] = {
     "angles": partial(rotating.mistakes_of_table_step, of=rotating.of_angles_and_sections),
     "cosines": partial(rotating.mistakes_of_table_step, of=rotating.of_magnitudes),
     "rotation": rotating.mistakes_of_rotation,
+    "length": caching.mistakes_of_length,
+    "read": caching.mistakes_of_read,
+    "returned cache": caching.mistakes_of_returned,
 }
 #: The rule of each role that has less likely mistakes, too.
 FURTHER: Mapping[str, Rule] = {"rotation": rotating.further_mistakes_of_rotation}

@@ -122,6 +122,12 @@ def tables_of(
     return compute("cosines"), compute("sines")
 
 
+def rotate_from_position(spec: Rotary, x: Array, start: int) -> Array:
+    """Return the vectors x (…, n, d), rotated by the positions ``start``, ``start`` + 1 and so on."""
+    positions = start + np.arange(int(x.shape[-2]))
+    return rotate(x, *tables_of(spec, positions, x), spec.layout)
+
+
 #: Words for the wrong pairs, by the layout that is used.
 OTHER_PAIRS = {
     "interleaved": "adjacent columns 2l and 2l + 1 are rotated together, not column l with l + r/2",
