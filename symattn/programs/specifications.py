@@ -167,7 +167,7 @@ class SpecificationKind(ABC):
 
         Raises ``InputError`` for a field that it does not have, and for an ``attention`` that it is not made of.
         """
-        made: Any = getattr(import_module("symattn"), self.name)
+        made = self.described_class()
         known = {f.name for f in fields(made)}
         takes_attention = "attention" in known
         self._check_fields(values, sorted(known - {"attention"}), takes_attention)
@@ -179,6 +179,10 @@ class SpecificationKind(ABC):
                 )
             return made(**values)
         return made(**values, attention=attention or Attention())
+
+    def described_class(self) -> Any:
+        """Return the class of the specifications: the public one of this name."""
+        return getattr(import_module("symattn"), self.name)
 
     def _check_fields(self, values: Mapping[str, Any], known: list[str], takes: bool) -> None:
         hint = "; give those of the attention by their options" if takes else ""
@@ -316,6 +320,11 @@ class OfDefinition(SpecificationKind):
             width = partial(least_width, attention) if attention is not None else int
             numbered = (*definition.numbered, *of_fields(spec, remade))
             yield replace(definition, width=width, numbered=numbered, remade=remade, described=spec)
+
+    def described_class(self) -> Any:
+        """Return the class that the module has, also before it has a public name; else the public one."""
+        room: Any = import_module(_ROOM + self.room)
+        return getattr(room, self.name, None) or super().described_class()
 
     def _definition_of_form(self, spec: Any, layout: Layout, form: int) -> Definition:
         """Return the definition of a specification in one of its forms, counted from 0."""
@@ -469,8 +478,7 @@ class OfGradient(OfDefinition):
             raise InputError(
                 f"{self.word} of linear attention has no options of an attention; hint: leave out its options"
             )
-        made: Any = getattr(import_module("symattn"), self.name)
-        return made(values["attention"])
+        return self.described_class()(values["attention"])
 
     def needs_autograd(self, function: Function, request: Request) -> bool:
         """Return whether it is a torch function without a parameter for the output's gradient."""

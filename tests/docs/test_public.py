@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import symattn
+from symattn.programs.specifications import KINDS
 from symattn_cli.main import TABLE, main
 from tests.docs.pages import PAGES, ROOT, files
 
@@ -143,6 +144,11 @@ def test_a_session_that_is_wrong_is_refused(capsys: pytest.CaptureFixture[str]) 
     assert play(text.format(2), "right") == (0, 2)
     assert play(text.format(3), "wrong").failed == 1
     assert "Expected:\n    3\nGot:\n    2" in capsys.readouterr().out
+
+
+def test_every_kind_of_specification_has_a_public_name() -> None:
+    lacking = sorted({kind.name for kind in KINDS.values()} - {*symattn.__all__})
+    assert lacking == [], f"symattn/__init__.pyi has no line for {', '.join(lacking)}"
 
 
 PAGE = (ROOT / "docs" / "extend.md").read_text(encoding="utf-8").partition("\n## One of each\n")[2]
