@@ -196,6 +196,10 @@ class Flow:
             self.now[role] = name
 
 
+#: A stage, and the field, property or input that enables it: "" marks those that always run.
+Stage = tuple[str, Callable[[Flow], None]]
+
+
 def steps_of(
     description: Any, names: Iterable[str], make: Callable[[Any, frozenset[str]], Iterable[Step]]
 ) -> tuple[Step, ...]:
