@@ -321,6 +321,21 @@ def test_the_base_of_positions_within_an_attention_is_fitted() -> None:
         assert "the angles have the base {}" in words
 
 
+def test_a_leaky_activation_is_a_mistake_with_a_number() -> None:
+    spec = Block(attention=Attention(), norm=None, activation="relu")
+    subject, rng = next(definitions_of(spec)), np.random.default_rng(4)
+    sizes = {"n": 3, "m": 4, "d_k": 2, "d_v": 3, "f": 5}
+    inputs = {i.name: rng.standard_normal(subject.shape(i.name, sizes)) for i in subject.inputs}
+    (leaky,) = (family for family in subject.numbered if "leaky" in family.words)
+    (hidden,) = (step for step in spec.pipeline(inputs) if step.name == "mlp.hidden")
+    values = spec.trace(**inputs)
+    below = np.minimum(values[hidden.of[0]], 0)
+    expected = values["output"] + 0.01 * below @ inputs["mlp.w_down"]
+    assert np.allclose(subject.run(leaky.mistake(0.01, "1/100").run, inputs)[0], expected)
+    gelu = replace(spec, activation="gelu")
+    assert not any("leaky" in family.words for family in next(definitions_of(gelu)).numbered)
+
+
 def test_a_softmax_has_no_place_for_what_comes_before_scores() -> None:
     for attention in (Attention(position=Rotary()), Attention(score="cosine"), Attention(lse=True)):
         refuses(Softmax, attention, says="Softmax")

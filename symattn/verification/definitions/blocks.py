@@ -13,7 +13,7 @@ from symattn.attention.constants import number
 from symattn.attention.flow import Step as Part
 from symattn.attention.flow import run_steps, run_until
 from symattn.attention.layers.block import Block, norm_places
-from symattn.attention.layers.steps import ACTIVATIONS, sigmoid
+from symattn.attention.layers.steps import ACTIVATIONS, relu, sigmoid
 from symattn.bounds.inputs import measure_largest_score
 from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
 from symattn.bounds.reference import Run, Variant, variant_values
@@ -305,14 +305,23 @@ def _yield_numbered_block_mistakes(spec: Block) -> Iterator[MistakeFamily]:
             words = f"in the residual around {part}, {what} is multiplied by {{}}"
             yield MistakeFamily("residual", words, times, (*(-x for x in reversed(sizes)), *sizes))
 
-    def quick(theta: float) -> Compute:
-        f: Callable[[Any], Any] = lambda z: z * sigmoid(z * number(theta, z))  # noqa: E731
+    def activate_by(f: Callable[[Any], Any]) -> Compute:
         hidden = (lambda gate, up: f(gate) * up) if spec.gated else f
         return partial(_run_changed_block, spec, partial(_replace_hidden_activation, hidden))
+
+    def quick(theta: float) -> Compute:
+        return activate_by(lambda z: z * sigmoid(z * number(theta, z)))
+
+    def leaky(slope: float) -> Compute:
+        # max(−z, 0) is −z where z is below 0, and 0 elsewhere.
+        return activate_by(lambda z: relu(z) - number(slope, z) * relu(-z))
 
     if spec.activation:
         words = "the activation is x σ({} x), as the quick GELU with 1.702"
         yield MistakeFamily("project", words, quick, tuple(map(float, np.geomspace(0.25, 8, 25))))
+    if spec.activation == "relu":
+        words = "the activation is leaky: numbers below 0 are multiplied by {}, not by 0"
+        yield MistakeFamily("project", words, leaky, tuple(map(float, np.geomspace(1e-3, 1, 25))))
 
 
 #: Wrong steps between the projections of the feed-forward layer, with the activation f, by whether it is gated.
