@@ -9,28 +9,30 @@ from pathlib import Path
 
 import pytest
 
-from symattn import InputError
-from symattn.document import files
+from symattn import InputError, claim
 from tests.refusals import refuses
 
 OURS = "% Made with symattn: symattn derive scaling\n"
+DOCUMENT = claim("equal", "1", "1")
+WRITTEN = DOCUMENT.latex()
 
 
 def test_a_new_file_gets_the_usual_mode(tmp_path: Path) -> None:
-    path = tmp_path / "a.tex"
-    files.write(path, OURS + "σ\n", force=False)
-    assert path.read_bytes() == (OURS + "σ\n").encode()
+    path = tmp_path / "a.txt"
+    DOCUMENT.save(path)
+    assert path.read_bytes() == DOCUMENT.text().encode()
+    assert not path.read_text(encoding="utf-8").isascii()
     path.with_name("other").touch()
     assert path.stat().st_mode == path.with_name("other").stat().st_mode
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.tex", "other"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.txt", "other"]
 
 
 def test_our_own_file_is_replaced_and_keeps_its_mode(tmp_path: Path) -> None:
     path = tmp_path / "a.tex"
     path.write_text(OURS + "old\n")
     path.chmod(0o640)
-    files.write(path, OURS + "new\n", force=False)
-    assert path.read_text() == OURS + "new\n"
+    DOCUMENT.save(path)
+    assert path.read_text(encoding="utf-8") == WRITTEN
     assert stat.S_IMODE(path.stat().st_mode) == 0o640 or os.name == "nt"
 
 
@@ -47,39 +49,38 @@ def test_our_own_file_is_replaced_and_keeps_its_mode(tmp_path: Path) -> None:
 def test_a_file_of_another_is_kept_unless_forced(tmp_path: Path, content: str) -> None:
     path = tmp_path / "a.tex"
     path.write_text(content)
-    refuses(files.write, path, OURS, force=False, says="--force")
+    refuses(DOCUMENT.save, path, says="--force")
     assert path.read_text() == content
-    files.write(path, OURS, force=True)
-    assert path.read_text() == OURS
+    DOCUMENT.save(path, force=True)
+    assert path.read_text(encoding="utf-8") == WRITTEN
 
 
 def test_an_empty_file_may_be_filled(tmp_path: Path) -> None:
     path = tmp_path / "a.tex"
     path.touch()
-    files.write(path, OURS, force=False)
-    assert path.read_text() == OURS
+    DOCUMENT.save(path)
+    assert path.read_text(encoding="utf-8") == WRITTEN
 
 
 def test_a_directory_and_a_missing_folder_are_named(tmp_path: Path) -> None:
-    refuses(files.check, tmp_path, force=True, says="is a directory")
-    refuses(files.check, tmp_path / "no" / "a.tex", force=True, says="does not exist")
+    (tmp_path / "folder.tex").mkdir()
+    refuses(DOCUMENT.save, tmp_path / "folder.tex", force=True, says="is a directory")
+    refuses(DOCUMENT.save, tmp_path / "no" / "a.tex", force=True, says="does not exist")
 
 
 def test_a_file_that_may_not_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.tex"
     path.write_text(OURS)
     monkeypatch.setattr(os, "access", lambda found, mode: Path(found) != path)
-    refuses(files.write, path, OURS, force=True, says="a.tex is not writable")
+    refuses(DOCUMENT.save, path, force=True, says="a.tex is not writable")
 
 
-def test_a_folder_that_may_not_be_written_is_named_before_any_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "old.tex").write_text(OURS)
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path.resolve())
     for name in ("new.tex", "old.tex"):
         with pytest.raises(InputError, match=r"the folder .* is not writable; hint: change its mode"):
-            files.check(tmp_path / name, force=True)
+            DOCUMENT.save(tmp_path / name, force=True)
 
 
 def test_a_full_disk_leaves_the_old_file_and_no_half_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +103,7 @@ def test_a_full_disk_leaves_the_old_file_and_no_half_one(tmp_path: Path, monkeyp
             raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fdopen", Full)
-    refuses(files.write, path, OURS + "new\n", force=False, says="No space left")
+    refuses(DOCUMENT.save, path, says="No space left")
     assert path.read_text() == OURS + "old\n"
     assert [p.name for p in tmp_path.iterdir()] == ["a.tex"]
 
@@ -113,7 +114,7 @@ def test_an_interrupt_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(os, "replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        files.write(tmp_path / "a.tex", OURS, force=False)
+        DOCUMENT.save(tmp_path / "a.tex")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -122,20 +123,22 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     real, link = tmp_path / "real.tex", tmp_path / "link.tex"
     real.write_text(OURS)
     link.symlink_to(real)
-    files.write(link, OURS + "new\n", force=False)
+    DOCUMENT.save(link)
     assert link.is_symlink()
-    assert real.read_text() == OURS + "new\n"
+    assert real.read_text(encoding="utf-8") == WRITTEN
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/null"), reason="no such device there")
-def test_a_device_is_written_to_and_stays() -> None:
-    files.write(Path("/dev/null"), OURS, force=False)
+def test_a_device_is_written_to_and_stays(run) -> None:
+    assert run("claim", "equal", "1", "1", "-f", "text", "-o", "/dev/null").status == 0
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no such device there")
-def test_a_full_device_is_one_line() -> None:
-    refuses(files.write, Path("/dev/full"), OURS, force=False, says="/dev/full cannot be written: No space left")
+def test_a_full_device_is_one_line(run) -> None:
+    ran = run("claim", "equal", "1", "1", "-f", "text", "-o", "/dev/full")
+    assert (ran.status, len(ran.stderr.splitlines())) == (2, 1)
+    assert "/dev/full cannot be written: No space left" in ran.stderr
 
 
 def test_files_that_commands_read_are_replaced_only_by_their_own_kind(run, tmp_path: Path, monkeypatch) -> None:
