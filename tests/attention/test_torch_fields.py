@@ -16,7 +16,7 @@ import pytest
 
 import symattn
 from symattn import Attention, InputError, kind
-from symattn.attention import scores, softmax
+from symattn.attention import softmax
 from symattn.attention.variants import VARIANTS
 from symattn.derivations.variants import Support
 from tests.arrays.conformance import check
@@ -115,14 +115,19 @@ def test_flex_attention(name: str) -> None:
     assert (np.abs(other - theirs[0].numpy()) > 1e-3).any()
 
 
+def _scores(spec: Attention, q: Any, k: Any, *weights: Any) -> Any:
+    return spec.trace(q, k, k, **dict(zip(["w_s"], weights, strict=False)))["scores"]
+
+
 def by_torch(name: str) -> tuple[Callable[..., Any], Callable[..., Any], tuple[np.ndarray, ...]]:
     """Ours, torch's, and what both are given."""
     import torch
 
     q, k, w, s = Q[0, 0], K[0, 0], BIAS[0, :4, :4], BIAS
+    distance, general = (Attention(score=score, scale=1) for score in ("distance", "general"))
     pairs: dict[str, Any] = {
-        "distance": (scores.distance_scores, lambda q, k: -((q[:, None] - k[None]) ** 2).sum(-1) / 2, (q, k)),
-        "general": (scores.general_scores, lambda q, k, w: _bilinear(q, k, w), (q, k, w)),
+        "distance": (partial(_scores, distance), lambda q, k: -((q[:, None] - k[None]) ** 2).sum(-1) / 2, (q, k)),
+        "general": (partial(_scores, general), lambda q, k, w: _bilinear(q, k, w), (q, k, w)),
         "sigmoid": (lambda s: softmax.sigmoid_weights(s, 0), torch.sigmoid, (s,)),
         "relu": (softmax.relu_weights, lambda s: torch.relu(s) / N_K, (s,)),
         "relu_sum": (partial(softmax.relu_weights, divided=False), torch.relu, (s,)),

@@ -12,7 +12,6 @@ from symattn import Grade
 from symattn.arrays.ball import precision
 from symattn.arrays.formats import FORMATS, Format
 from symattn.attention.letters_of_attention import D_K, N_K
-from symattn.document import formulas
 from symattn.document import notation as nt
 from symattn.document.formulas import formula, running_text
 from symattn.document.notation import Name, Node, Relation, call, equals, name, node, relation, total
@@ -338,7 +337,7 @@ def test_sums_over_indices_and_letters_of_several_meanings(typed: str, found: st
         {},
     )
     try:
-        answer = judged(RelationQuestion(formulas.formula(typed), letters)).grade.value  # type: ignore[arg-type]
+        answer = judged(RelationQuestion(formula(typed), letters)).grade.value  # type: ignore[arg-type]
     except FalseStep as reason:
         answer = str(reason)
     assert found in answer
