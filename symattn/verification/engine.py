@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -74,8 +73,6 @@ _BEYOND = ("values", "not finite")
 _ONE_COMPILED_OF = 16
 _MUCH_LARGER = 4
 _COMPILED_SIZES = 2  # of each group, if the process is not trusted
-# wrong calls of a group by NumPy that JAX confirms, after which others alike need no programs of their own
-_CONFIRMED = 2
 _SMALLER_SEED = 31  # of the cases in which only some sizes are large
 _LEAST = power.LEAST  # cases of each group, if it has so many
 _FOR_LAST = 0.25  # share of the processor time that is reserved for the last groups
@@ -159,8 +156,8 @@ class Session:
     largest_compiled: int = 0  # entries of the largest call with compiled programs
     fewest_of_group: int = _LEAST  # cases that run whatever effort is left
     distrusts_numpy: bool = False  # NumPy was wrong where a compiled program is right
-    # wrong calls by NumPy that compiled programs have confirmed, by group and finding
-    confirmed: Counter[Hashable] = field(default_factory=Counter)
+    # groups and findings of wrong calls by NumPy that compiled programs have confirmed
+    confirmed: set[Hashable] = field(default_factory=set)
     wrong_platform: str = ""  # why no outputs in floats are judged, although they were computed
 
     def __post_init__(self) -> None:
@@ -313,7 +310,7 @@ class Session:
         """Call the function, and judge its output; where JAX would compile for the sizes alone, NumPy may compute it.
 
         What is wrong then is asked of JAX's own programs, and so are all further calls if NumPy was to blame. Once they
-        have confirmed some wrong calls of a group, others with the same finding stand.
+        have confirmed a wrong call of a group, others with the same finding stand.
         """
         # A case that was sent ahead keeps its way.
         case = case if case.interpreted else self.choose_way(case)
@@ -326,12 +323,12 @@ class Session:
         if not (is_wrong and judged.case.interpreted and is_by_numpy):
             return judged
         like = case.group, judged.finding
-        if self._may_stand_unconfirmed(judged) and self.confirmed[like] >= _CONFIRMED:
+        if like in self.confirmed and self._may_stand_unconfirmed(judged):
             return judged
         judged = self.run_case(replace(case, interpreted=False), or_smaller)
         is_right = judged.finding is None and judged.outcome.error is None
         self.distrusts_numpy = is_right
-        self.confirmed[like] += (case.group, judged.finding) == like
+        self.confirmed.add((case.group, judged.finding))
         return judged
 
     def _may_stand_unconfirmed(self, judged: CaseResult) -> bool:
