@@ -216,8 +216,8 @@ def _yield_interpreted_call_note(session: Session) -> Iterator[str]:
     if interpreted:
         yield (
             f"For {interpreted} of {len(judged)} judged calls, NumPy ran what JAX would have compiled for their sizes "
-            "alone, in the same formats; what was wrong there was judged by JAX's own result, and a mistake of its "
-            "compiler alone would not show."
+            "alone, in the same formats; the first wrong call of each group there was judged by JAX's own result, and "
+            "a mistake of its compiler alone would not show."
             + (
                 ""
                 if session.is_trusted
