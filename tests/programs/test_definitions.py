@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Block, Cached, Domain, InputError, LinearAttention, Merge, RMSNorm, Verdict, verify
+from symattn import Attention, Block, Cached, Domain, InputError, LinearAttention, Merge, RMSNorm, Rotary, Verdict, verify
 from symattn.programs import definitions
 from symattn.programs.verifying import Options, requested, verified
 from tests.verification.naming import convicts
@@ -94,13 +94,17 @@ def merges_second_parts(o1: Any, l1: Any, o2: Any, l2: Any) -> Any:
     return share[..., None] * o1 + (1 - share)[..., None] * o2, np.logaddexp(l1, l2)
 
 
-def test_orders_that_nothing_tells_apart_are_named_with_their_option() -> None:
+def test_orders_in_which_the_definition_is_the_same_are_not_named() -> None:
     convention = definitions.target(merges_second_parts, requested(Merge(), dtype="float32")).convention
-    (words,) = convention.reservations
-    assert words == (
-        "It is judged with the axes (b, h, n, d). With (b, n, h, d) or (n, b, h, d) it runs too, and is wrong as well: "
-        "--layout bnhd judges it so."
-    )
+    assert convention.reservations == ()
+
+
+def test_orders_that_nothing_tells_apart_are_named_with_their_option() -> None:
+    def turns_nothing(x: Any) -> Any:
+        return 2 * x
+
+    (words,) = definitions.target(turns_nothing, requested(Rotary(), dtype="float32")).convention.reservations
+    assert "it runs too, and is wrong as well: --layout " in words
 
 
 def cached_along(axis: int, scale: float = 0.5, shift: int = 0) -> Callable[..., Any]:
