@@ -6,7 +6,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Block, Cached, Domain, InputError, LinearAttention, Merge, RMSNorm, Rotary, Verdict, verify
+from symattn import (
+    Attention,
+    Block,
+    Cached,
+    Domain,
+    InputError,
+    LinearAttention,
+    Merge,
+    RMSNorm,
+    Rotary,
+    Verdict,
+    verify,
+)
 from symattn.programs import definitions
 from symattn.programs.verifying import Options, requested, verified
 from tests.verification.naming import convicts

@@ -67,6 +67,8 @@ _SIZES = (
     Sizes(3, 5, 8, 4), Sizes(4, 4, 4, 4, d_model=4), Sizes(4, 4, 4, 4, d_model=12),
     Sizes(5, 7, 7, 3), Sizes(2, 3, 136, 2), Sizes(2, 130, 4, 1), Sizes(2, 33, 80, 2), Sizes(17, 17, 4, 2),
     Sizes(1, 260, 2, 1),
+    # more queries than the largest tile, and columns that many numbers of heads share
+    Sizes(130, 130, 4, 1), Sizes(3, 5, 48, 48),
 )  # fmt: skip
 #: More keys than the longest buffer holds, for the first specification alone.
 _LONG = Sizes(1, 1030, 2, 1)
@@ -101,9 +103,10 @@ def _inputs(spec: Attention, names: tuple[str, ...]) -> list[dict[str, Any]]:
     if names[:1] == ("q",) and len(names) == 3:
         maker = _maker(spec, names, "bhnd")
         found.append(maker.make(_BATCHED, small(rng), rng))
-    if spec.padding and spec.heads > 1:
-        q, k, v = (rng.standard_normal((2, spec.heads, 4, 3)) for _ in "qkv")
-        found.append({"q": q, "k": k, "v": v, "keep": np.arange(4) < np.array([[4], [2]])})
+    if spec.padding:
+        maker = _maker(spec, names, "bhnd" if spec.heads > 1 else "bnd")
+        made = maker.make(Sizes(4, 4, 4, 2, batch=(2,)), small(rng), rng)
+        found.append(made | {"keep": np.arange(4) < np.array([[4], [2]])})
     return found
 
 

@@ -104,7 +104,9 @@ def _list_normalised_mistakes(spec: Attention) -> Table:
             lambda at: at.xp.concat([1 - at.sum(at.right()), at.right()[..., :-1]], axis=-1),
         ),
     )
-    return results + (_LOGITS if spec.sink == "given" else ())
+    logits = _LOGITS if spec.sink == "given" else ()
+    # A cap that the scores lack would leave the logit as it is.
+    return results + logits + (_CAPPED_LOGITS if logits and spec.softcap else ())
 
 
 def _with_logit(make: Callable[[At], Any]) -> Wrong:
@@ -156,11 +158,6 @@ _LOGITS: Table = (
     ),
     (
         "sink",
-        "the sink's logit is capped as scores are",
-        _with_logit(lambda at: at.of("capped", at.z)),
-    ),
-    (
-        "sink",
         "the sink's logit is divided by the scale",
         _with_logit(lambda at: at.z / at.of("scaled", at.z * 0 + 1)),
     ),
@@ -168,6 +165,13 @@ _LOGITS: Table = (
         "sink",
         "the sink's logit is taken in the other base: 2^z for e^z, or e^z for 2^z",
         lambda at: at.e / (at.sum(at.e) + at.power(at.z * _factor_to_other_base(at) - at.m)),
+    ),
+)
+_CAPPED_LOGITS: Table = (
+    (
+        "sink",
+        "the sink's logit is capped as scores are",
+        _with_logit(lambda at: at.of("capped", at.z)),
     ),
 )
 

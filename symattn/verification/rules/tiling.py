@@ -121,6 +121,9 @@ def mistakes(spec: Attention, widths: Iterable[int] = ()) -> Iterator[Mistake]:
                 wrong = partial(_not_rescaled, edges, above, below)
                 yield in_steps(step, f"{result} ({words})", above == below, weights=wrong)
         for result, masses in _MASSES.items() if not (single or sink) else ():
+            # What is carried on from a merge of two parts weights the third part first.
+            if words == "2 parts" and result.startswith(_CARRIED):
+                continue
             merged = partial(_merge_part_weights, edges, masses, result)
             yield in_steps(
                 "merge", f"{result} ({words})", result not in _NOT_SHARED, weights=merged
