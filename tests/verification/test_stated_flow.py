@@ -384,3 +384,38 @@ def test_no_steps_are_shown_of_a_mistake_that_changes_none() -> None:
     assert fault.cause == "the output has the other sign"
     assert fault.counterexample is not None
     assert fault.counterexample.steps == ()
+
+
+def _without_maximum(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
+    s = q @ k.T / np.sqrt(q.dtype.type(q.shape[-1]))
+    top = s.max(axis=-1, keepdims=True)
+    e = np.exp(s - top)
+    total = e.sum(axis=-1, keepdims=True)
+    return e / total @ v, np.log(total)[:, 0]
+
+
+def test_reports_show_the_steps_up_to_a_wrong_log_sum() -> None:
+    (fault,) = verify(_without_maximum, Attention(lse=True), layout="nd").faults
+    assert fault.step == "lse"
+    steps = {name: (right, wrong) for name, right, wrong in fault.counterexample.steps}
+    assert [name for name, (right, wrong) in steps.items() if right != wrong] == ["lse"]
+    # One number for the wrong row, however many rows there are.
+    assert len(steps["lse"][0].split()) == 1
+
+
+@pytest.mark.parametrize(
+    "spec", [Attention(lse=True, causal=True, sink="given"), Attention(lse=True, base=2, bias=True)]
+)
+def test_mistakes_of_log_sums_are_changes_of_stated_steps(spec: Attention) -> None:
+    subject = next(definitions_of(spec))
+    rng = np.random.default_rng(5)
+    sizes = {"n_q": 2, "n_k": 3, "d_k": 2, "d_v": 2}
+    inputs = {i.name: rng.standard_normal(subject.shape(i.name, sizes)) for i in subject.inputs}
+    right = outputs(subject.ways[0], inputs)
+    assert subject.mistakes
+    for mistake in subject.mistakes:
+        assert isinstance(mistake.run, ChangedSteps)
+        assert set(mistake.run.steps) == {"lse"}
+    shown = [m for m in subject.mistakes if "tile" not in m.cause and "scaled twice" not in m.cause]
+    changed = [differ(outputs(m.run, inputs), right) for m in shown]
+    assert sum(changed) > len(changed) / 2

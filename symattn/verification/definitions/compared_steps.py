@@ -17,6 +17,8 @@ from symattn.bounds.reference import float64_inputs
 ComparedStep: TypeAlias = "tuple[str, str, str]"
 #: Roles of arrays whose rows are those of the keys in a cache, not of its output.
 _IN_SLOTS = frozenset({"written", "returned cache"})
+#: Axes of arrays with one entry for each row.
+_ROWS_ALONE = ("n", "n_q")
 _MOST_ENTRIES = 64  # of the inputs of a case whose rows are short enough to be shown
 
 
@@ -45,7 +47,10 @@ def compare(way: ChangedSteps, judged: CaseResult) -> tuple[ComparedStep, ...]:
     place = max(index[:-1], default=index[-1])
     # A state has rows of its own, for features.
     shown = {name: pair for name, pair in pairs.items() if _has_row(pair[0], place)}
-    rows = ([_format_row(a, place) for a in pair] for pair in shown.values())
+    rows = (
+        [_format_row(a, place, way.spec.axes.get(name) in _ROWS_ALONE) for a in pair]
+        for name, pair in shown.items()
+    )
     return tuple((name, one, other) for name, (one, other) in zip(shown, rows, strict=True))
 
 
@@ -80,6 +85,7 @@ def _trace(way: ChangedSteps, inputs: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _format_row(a: np.ndarray, place: int) -> str:
-    row = a[place] if a.ndim > 1 else a
+def _format_row(a: np.ndarray, place: int, is_of_rows: bool) -> str:
+    """Return one row; of an array with one axis all entries, unless it has one entry for each row."""
+    row = a[place] if a.ndim > 1 or is_of_rows else a
     return "  ".join(f"{float(x):.6g}".replace("-inf", "−∞") for x in np.ravel(row))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from functools import partial
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, ClassVar
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import inputs, masks, softmax
-from symattn.attention.flow import run_until
+from symattn.attention.flow import Step, run_until
 from symattn.attention.letters_of_attention import SCORES
 from symattn.attention.spec import Attention
 from symattn.attention.streaming import states as streaming
@@ -19,10 +19,38 @@ from symattn.bounds import called_target, mistake, reference
 from symattn.bounds.mistake import Compute
 from symattn.document.codec import called
 from symattn.verification.definitions import attending
+from symattn.verification.definitions.attention_steps import FlowWithAttention, change_attention
+from symattn.verification.definitions.definition_flow import FlowOfStatedSteps
 from symattn.verification.definitions.definition_mistakes import Later
 from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.definitions.inner_attention import WrongAttention
+from symattn.verification.definitions.stated_definition import lay_way
 from symattn.verification.rules import log_sums
+
+
+@dataclass(frozen=True)
+class LogSumFlow(FlowWithAttention):
+    """The steps of an attention that also returns L; it takes the inputs that its attention needs."""
+
+    attention: Attention
+
+    letters: ClassVar[Mapping[str, str]] = {}
+    axes: ClassVar[Mapping[str, str]] = {"lse": "n_q"}
+    returned: ClassVar[tuple[str, ...]] = ("output", "lse")
+
+    @property
+    def inner(self) -> Attention:
+        """See ``FlowWithAttention``."""
+        return self.attention
+
+    @cached_property
+    def taken(self) -> Mapping[str, str]:
+        """See ``FlowWithAttention``: all inputs, under their own names."""
+        return {name: name for name in ("q", "k", "v", *inputs.needed(self.attention, "qkv"))}
+
+    def state_steps(self, names: frozenset[str]) -> Iterator[Step]:
+        """See ``StatedFlow``."""
+        yield from self.state_attention()
 
 
 def subjects(spec: Attention, layout: called_target.Layout = "nd") -> Iterator[Definition]:
@@ -42,12 +70,14 @@ def subject(
     """Return the definition of the output and L. L has the axes (…, h, n_q); with ``tokens_first`` (…, n_q, h)."""
     attending.check(spec, "lse", layout)
 
+    flow = LogSumFlow(spec)
+
     def laid(run: Compute) -> Compute:
         in_order = attending.in_order(layout, ("q", "k", "v"), run)
         return partial(_with_tokens_first, in_order) if tokens_first else in_order
 
     def made(variant: reference.Variant) -> Compute:
-        return laid(partial(_of_variant, spec, variant))
+        return lay_way(laid, change_attention(flow, variant))
 
     def log_sums_alone() -> Iterator[Compute]:
         """Yield L by each way: at once without the output, which takes as long, and from both outputs of the others."""
@@ -57,7 +87,7 @@ def subject(
         for way in others:
             yield partial(_second_output, laid(way))
 
-    names = frozenset(("q", "k", "v", *inputs.needed(spec, "qkv")))
+    names = frozenset(flow.taken)
     wrong = WrongAttention(spec, names, made)
     return attending.of_attention(
         spec,
@@ -73,6 +103,7 @@ def subject(
         settings={**attending.settings(spec), "return_lse": True},
         loose=frozenset(["lse"]),
         output_run=attending.run_of(spec, layout, tuple(log_sums_alone())),
+        make_flow=partial(FlowOfStatedSteps, spec=flow, laid=laid),
     )
 
 
@@ -162,9 +193,3 @@ def _scores_and_values(spec: Attention, keywords: Mapping[str, Any]) -> tuple[An
     values = run_until(steps, arrays, "weights")
     (weights,) = (step for step in steps if step.name == "weights")
     return values[weights.of[0]], values[reference.values_name(steps)]
-
-
-# -- mistakes ----------------------------------------------------------------------------------------------------------
-def _of_variant(spec: Attention, variant: reference.Variant, **keywords: Any) -> Any:
-    values = reference.variant_values(spec, keywords, variant)
-    return values["output"], values["lse"]
