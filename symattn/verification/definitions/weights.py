@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from itertools import pairwise
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from symattn.arrays.ball import Ball
 from symattn.arrays.formats import Format
 from symattn.attention.fields import brief, refusal
+from symattn.attention.flow import Step
 from symattn.attention.letters_of_attention import SCORES
 from symattn.attention.softmax import logarithms, powers, row_max
 from symattn.attention.spec import Attention
@@ -26,6 +27,8 @@ from symattn.document.errors import InputError
 from symattn.document.keywords import Answering
 from symattn.verification import rules
 from symattn.verification.definitions import attending
+from symattn.verification.definitions.attention_steps import FlowWithAttention, change_attention
+from symattn.verification.definitions.definition_flow import FlowOfStatedSteps
 from symattn.verification.definitions.definition_mistakes import DefinitionForm, Later
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.inner_attention import Call, InnerAttention, WrongAttention
@@ -114,9 +117,46 @@ class Softmax(Answering):
         return replace(self.attention, scale=1) if self.attention.scale is None else self.attention
 
 
+@dataclass(frozen=True)
+class WeightsFlow(FlowWithAttention):
+    """The steps of an attention from its scores to its weights, which alone are returned."""
+
+    softmax: Softmax
+
+    letters: ClassVar[Mapping[str, str]] = {}
+    returned: ClassVar[tuple[str, ...]] = ("weights",)
+
+    @cached_property
+    def inner(self) -> Attention:
+        """See ``FlowWithAttention``."""
+        return self.softmax.scaled
+
+    @cached_property
+    def taken(self) -> Mapping[str, str]:
+        """See ``FlowWithAttention``: scores stand for the queries, keys and values, which no step reads."""
+        beside = (i.name for i in attending.inputs(self.inner, "nd") if i.name not in "qkv")
+        return {**dict.fromkeys("qkv", "scores"), **{name: name for name in beside}}
+
+    def state_steps(self, names: frozenset[str]) -> Iterator[Step]:
+        """See ``StatedFlow``."""
+        for step in self.state_attention():
+            # Scores are what a call gets.
+            if step.name in _STEPS and step.name != "scores":
+                yield step
+
+
+def _change_weights(flow: WeightsFlow, variant: Variant) -> Compute:
+    """Return the weights by a variant of the attention, as changes of steps if it is nothing else."""
+    is_of_arrays = variant.inputs is not None or variant.values != RIGHT.values
+    if is_of_arrays or variant.spec is not None or "scores" in variant.steps:
+        return partial(flow.softmax.run, variant)
+    return change_attention(flow, variant)
+
+
 def subject(spec: Softmax) -> Definition:
     """Return the definition of the weights."""
-    a = spec.scaled
+    a, flow = spec.scaled, WeightsFlow(spec)
+    made = partial(_change_weights, flow)
     beside = tuple(i for i in attending.inputs(a, "nd") if i.name not in "qkv")
     words = "s x logits input inputs a z qk score attn_scores attention_scores attn_logits"
     return Definition(
@@ -125,12 +165,12 @@ def subject(spec: Softmax) -> Definition:
         inputs=(Input("scores", "b h n_q n_k", words), *beside),
         outputs=("weights",),
         ways=tuple(_yield_softmax_forms(spec)),
-        mistakes=Later(lambda: _yield_softmax_mistakes(spec)),
+        mistakes=Later(lambda: _yield_softmax_mistakes(spec, made)),
         others=(
             Mistake(
                 "exp",
                 _LOSING,
-                partial(spec.run, of_weights(partial(_by_log_sum, whole=True))),
+                made(of_weights(partial(_by_log_sum, whole=True))),
                 exact=False,
             ),
         ),
@@ -145,13 +185,16 @@ def subject(spec: Softmax) -> Definition:
         kept=frozenset("h") if a.heads > 1 else frozenset(),
         open=partial(attending.open_rows, a),
         closing=attending.closing,
-        numbered=tuple(attending.by_number(a, partial(partial, spec.run), _STEPS)),
+        numbered=tuple(attending.by_number(a, made, _STEPS)),
         output_run=OutputRun(partial(_run_of_weights, spec)),
-        inner=_make_score_inner_attention(spec),
+        inner=_make_score_inner_attention(spec, made),
+        make_flow=partial(FlowOfStatedSteps, spec=flow),
     )
 
 
-def _make_score_inner_attention(spec: Softmax) -> InnerAttention:
+def _make_score_inner_attention(
+    spec: Softmax, made: Callable[[Variant], Compute]
+) -> InnerAttention:
     """Return the attention whose products of queries and keys are the scores."""
     attention = spec.scaled
     beside = tuple(i.name for i in attending.inputs(attention, "nd") if i.name not in "qkv")
@@ -187,9 +230,7 @@ def _make_score_inner_attention(spec: Softmax) -> InnerAttention:
         largest,
         scaling="scores",
         attended=attended,
-        wrong=WrongAttention(
-            attention, frozenset("qkv"), partial(partial, spec.run), takes=_is_of_weights
-        ),
+        wrong=WrongAttention(attention, frozenset("qkv"), made, takes=_is_of_weights),
     )
 
 
@@ -309,7 +350,7 @@ _LOSING = (
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
-def _yield_softmax_mistakes(spec: Softmax) -> Iterator[Mistake]:
+def _yield_softmax_mistakes(spec: Softmax, made: Callable[[Variant], Compute]) -> Iterator[Mistake]:
     """Yield the mistakes of attention from its scores to its weights."""
     for m in rules.known(spec.scaled, frozenset("qkv")):
         v = m.variant
@@ -319,11 +360,9 @@ def _yield_softmax_mistakes(spec: Softmax) -> Iterator[Mistake]:
             Softmax(v.spec(spec.scaled) if v.spec else spec.scaled)
         except InputError:  # it has other steps
             continue
-        yield Mistake(m.step, m.cause, partial(spec.run, v))
+        yield Mistake(m.step, m.cause, made(v))
     for words, wrong in _WHOLE_AXES.items() if spec.attention.is_softmax else ():
-        yield Mistake(
-            "normalize", f"the softmax runs over {words}", partial(spec.run, of_weights(wrong))
-        )
+        yield Mistake("normalize", f"the softmax runs over {words}", made(of_weights(wrong)))
 
 
 #: Axes by number, whatever their meaning.
