@@ -502,6 +502,7 @@ UNWRAPPED_FROM_OTHERS, NAME_OF_OTHER_SHAPE = "unwrapped from others", "variable 
 PARALLEL = "in parallel"  # the rule that makes one change of parallel statements, such as of keys and values
 PARALLEL_TIER = 3
 _MOST_PARALLEL = 400  # such edits of one function
+NAME = "variable"  # the rule that puts a name in place of another one
 EVERYWHERE = "everywhere"  # the rule that makes one change of tier 1 wherever the same text stands
 EVERYWHERE_TIER = 2
 
@@ -739,6 +740,19 @@ class _EditsOfFunction:
                 # Brackets that one of the places needs are right at all of them.
                 new = max((text for _, text in places), key=len)
                 self._result.append(Edit(*change, shorten(old), shorten(new), times=times))
+        self._change_names_in_lines()
+
+    def _change_names_in_lines(self) -> None:
+        """Add each name in place of another one that a line reads several times, such as a square, and others too."""
+        for (rule, old, new), places in self._same.items():
+            of_line: dict[int, list[Replacement]] = {}
+            for replacement, _ in places if rule == NAME else ():
+                of_line.setdefault(replacement.line, []).append(replacement)
+            for replacements in of_line.values():
+                # All places of the function are an edit of their own.
+                if 1 < len(replacements) < len(places):
+                    change = EVERYWHERE, EVERYWHERE_TIER, self._function.place, tuple(replacements)
+                    self._result.append(Edit(*change, old, new, times=len(replacements)))
 
     def _change_in_parallel(self) -> None:
         """Add each change of a likely rule at all places where the code is the same but for its names."""

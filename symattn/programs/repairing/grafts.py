@@ -62,6 +62,37 @@ def insert_term_of_elsewhere(p: Place) -> Changes:
             yield f"{p.text} - {text}"
 
 
+def take_factor_of_similar_product(p: Place) -> Changes:
+    """The factor of a product with the same operand: ``e * (k @ s)`` beside ``e * (q @ s)``."""
+    operands = _operands_of_product(p.node)
+    if not operands:
+        return
+    for factor, others in _factors_of_products(p.function.source.tree):
+        kind, names = p.kind_of(factor), {n.id for n in ast.walk(factor) if isinstance(n, ast.Name)}
+        is_own = factor in (getattr(p.parent, "left", None), getattr(p.parent, "right", None))
+        fits = kind.is_array and kind.broadcasts_to(p.kind) and names <= _known(p)
+        if operands & others and fits and not is_own:
+            yield ast.BinOp(factor, ast.Mult(), p.node)
+
+
+def _factors_of_products(tree: ast.AST) -> Iterator[tuple[ast.expr, set[str]]]:
+    """Yield what multiplies products of matrices, each with the texts of the operands of the product."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult):
+            continue
+        for factor, product in ((node.left, node.right), (node.right, node.left)):
+            operands = _operands_of_product(product)
+            if operands and not isinstance(factor, ast.Constant):
+                yield factor, operands
+
+
+def _operands_of_product(node: ast.expr) -> set[str]:
+    """Return the texts of both operands of a product of matrices; none for anything else."""
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.MatMult):
+        return set()
+    return {ast.unparse(node.left), ast.unparse(node.right)}
+
+
 def insert_function_of_item(p: Place) -> Changes:
     """The exponential or the root of an item, such as of the last one of an array, as a factor or a divisor."""
     if p.xp is None:
@@ -213,6 +244,15 @@ def _operands_elsewhere(
 ANY = ast.expr
 LIKELY_RULES: tuple[EditRule, ...] = (
     EditRule("factor", 2, ANY, balance_sum, likely=True, added=LOOKED_AT, where="arrays"),
+    EditRule(
+        "factor",
+        2,
+        ast.BinOp,
+        take_factor_of_similar_product,
+        likely=True,
+        added=LOOKED_AT,
+        where="arrays",
+    ),
 )
 RULES: tuple[EditRule, ...] = (
     EditRule(

@@ -92,6 +92,27 @@ def take_item(p: Place) -> Changes:
                 yield f"{p.plain_text}[..., {text}]"
 
 
+def take_part_of_idle_name(p: Place) -> Changes:
+    """A part of an array that nothing reads, by an index in use, in place of an expression: ``sums[a:b]``."""
+    is_indexed = isinstance(p.parent, ast.Subscript)
+    if p.kind.name != "floats" or is_indexed or p.is_called or isinstance(p.node, ast.Name):
+        return
+    idle = [n for n in sorted(p.function.idle & p.scope.keys()) if p.scope[n].name == "floats"]
+    for index in _indices_in_use(p) if idle else ():
+        yield from (f"{name}[{index}]" for name in idle)
+
+
+def _indices_in_use(p: Place) -> list[str]:
+    """Return the indices of all subscripts that read a name, each with its new axes; those that are in scope."""
+    result: dict[str, None] = {}
+    for node in ast.walk(p.function.source.tree):
+        if isinstance(node, ast.Subscript):
+            names = {n.id for n in ast.walk(node.slice) if isinstance(n, ast.Name)}
+            if names and names <= p.scope.keys():
+                result[ast.unparse(node.slice)] = None
+    return [*result]
+
+
 def change_target_slice(
     s: BlockStatement,
 ) -> Iterator[tuple[Sequence[Replacement], str, str]]:
@@ -114,6 +135,18 @@ def _is_bound(p: Place) -> bool:
     is_bounding = is_argument and _word_of(p.parent) in _BOUNDING
     is_end = isinstance(p.parent, ast.Slice | ast.Compare)
     return p.kind.name == "int" and (is_bounding or is_end)
+
+
+def take_whole_remainder(p: Place) -> Changes:
+    """A remainder from 1 to the divisor in place of one from 0 on: the length of a last part, which may be whole."""
+    if isinstance(p.node.op, ast.Mod) and p.kind.name in ("int", "ints"):
+        yield f"({_in_brackets(p.node.left)} - 1) % {_in_brackets(p.node.right)} + 1"
+
+
+def _in_brackets(node: ast.expr) -> str:
+    return (
+        ast.unparse(node) if isinstance(node, ast.Name | ast.Constant) else f"({ast.unparse(node)})"
+    )
 
 
 def take_neighbour(p: Place) -> Changes:
@@ -285,6 +318,8 @@ RULES: tuple[EditRule, ...] = tuple(
         EditRule("slice", 1, ast.Subscript, take_other_end, likely=True),
         EditRule("einsum", 2, ast.Constant, change_letter, likely=True),
         EditRule("order", 2, ast.Call, change_order_of_axes, likely=True),
+        EditRule("remainder", 2, ast.BinOp, take_whole_remainder, likely=True),
+        EditRule("index", 2, ANY, take_part_of_idle_name, likely=True),
         EditRule("bound", 2, ANY, take_neighbour),
         EditRule("range", 2, ast.Call, change_range),
         EditRule("range moved", 2, (ast.Call, ast.Subscript), shift_both_ends, likely=True),

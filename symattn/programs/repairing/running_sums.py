@@ -11,6 +11,7 @@ import ast
 #: Calls that sum up along an axis, with the words that give the axis.
 _SUMMING = ("cumsum", "cumulative_sum")
 _AXES = ("axis", "dim")
+_CASTS = ("astype", "to", "float", "double")
 
 
 def axes_of_running_sums(tree: ast.AST) -> dict[str, int]:
@@ -26,9 +27,16 @@ def axes_of_running_sums(tree: ast.AST) -> dict[str, int]:
 
 
 def _axis_of_running_sum(node: ast.expr) -> int | None:
-    """Return the axis of a call that sums up; None for anything else."""
+    """Return the axis of a call that sums up, also of a column or a cast of its result; None for anything else."""
+    new_axes = _count_new_last_axes(node)
+    if new_axes:
+        axis = _axis_of_running_sum(node.value)  # type: ignore[attr-defined]
+        # An axis that is counted from the last one is further away from it.
+        return axis if axis is None or axis >= 0 else axis - new_axes
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return None
+    if node.func.attr in _CASTS:
+        return _axis_of_running_sum(node.func.value)
     if node.func.attr not in _SUMMING:
         return None
     named = [keyword.value for keyword in node.keywords if keyword.arg in _AXES]
@@ -38,6 +46,20 @@ def _axis_of_running_sum(node: ast.expr) -> int | None:
         if axis is not None:
             return axis
     return -1
+
+
+def _count_new_last_axes(node: ast.expr) -> int:
+    """Return how many axes of length 1 a subscript such as ``[..., None]`` puts behind all others; 0 if it does more.
+
+    >>> [_count_new_last_axes(ast.parse(f"x[{index}]", mode="eval").body) for index in ("..., None", "None", "0")]
+    [1, 0, 0]
+    """
+    if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Tuple):
+        return 0
+    first, *others = node.slice.elts
+    is_whole = isinstance(first, ast.Constant) and first.value is Ellipsis
+    are_new = all(isinstance(item, ast.Constant) and item.value is None for item in others)
+    return len(others) if is_whole and are_new else 0
 
 
 def _whole_number_of(node: ast.expr) -> int | None:

@@ -64,6 +64,12 @@ BODIES = [
     ("term", 2, "return x[:, : n]", "return x[:, : n + one]"),
     ("bound", 2, "return x[:, : n + 2].sum() * (n + 2)", "return x[:, : n + 2].sum() * min(n + 2, one)"),
     ("length", 2, "return x / 7", "return x / y.shape[-1]"),
+    ("remainder", 2, "return x[: (n + 1) % 3]", "return x[: n + 1]"),
+    ("index", 2, "z = np.exp(y)\n    for a in (1, 2):\n        w = x[a:] * 2\n    return w", "return np.exp(y)[2:]"),
+    ("factor", 2, "return np.exp(x[:, :1]) * (x @ x.T) + y @ x.T", "return np.exp(x[:, :1]) * (x @ x.T + y @ x.T)"),
+    ("factor", 2, "z = np.cumsum(x, axis=-1)[..., None]\n    w = np.stack([x, y], -1)\n    return w + 2 * z",
+     "z = np.cumsum(x, axis=-1)[..., None]\n    return np.stack([x, y], -1) * np.exp(z[:, -1:] - z) + 2 * z"),
+    ("everywhere", 2, "z = x - 1\n    w = x * x\n    return w * z", "return y * y * (x - 1)"),
     ("number of the specification", 2, "return x * 3.0", "return x * 0.37"),
     ("mask", 2, "return x * 2", "return np.where(m, x * 2, 0.0)"),
     ("transposed", 2, "return x[:, :3] @ y[:, :3]", "return x[:, :3] @ y[:, :3].T"),
@@ -378,3 +384,19 @@ def test_a_sum_that_does_not_run_has_no_rest(tmp_path: Path) -> None:
         _, edits = _edits_of(_function(tmp_path, f"wrong{number}", body), (2,))
         has_rest = "rest of a running sum" in {edit.rule for edit in edits}
         assert has_rest == call.startswith("cumsum")
+
+
+@pytest.mark.parametrize(
+    ("body", "rule", "new"),
+    [
+        # A remainder of numbers that are not whole has no last part.
+        ("z = x % 2\n    return z", "remainder", "% 2 + 1"),
+        # An array that is read is no array which somebody forgot.
+        ("z = np.exp(y)\n    for a in (1, 2):\n        w = x[a:] * 2\n    return w, z", "index", "z[a:]"),
+        # Nothing says that a product of other operands has the factor too.
+        ("return np.exp(x[:, :1]) * (x @ x.T) + y @ y.T", "factor", "np.exp(x[:, :1]) * (y @ y.T)"),
+    ],
+)
+def test_rules_that_need_evidence_make_no_edit_without_it(tmp_path: Path, body: str, rule: str, new: str) -> None:
+    _, edits = _edits_of(_function(tmp_path, "evidence", body), (1, 2))
+    assert not [e for e in edits if e.rule == rule and new in e.new]
