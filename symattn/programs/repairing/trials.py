@@ -36,6 +36,7 @@ from symattn.programs.repairing.loop_bounds import (
     calls_that_differ,
     changes_of_counts,
     functions_called_in,
+    lines_of_jumps,
     loops_with_other_bounds,
 )
 from symattn.programs.repairing.observing import Observed, has_no_entries, observe
@@ -513,10 +514,11 @@ class Trials:
         if keeps_lines and before.lines.keys() <= now.lines.keys():
             loops = loops_with_other_bounds(edited_source.tree, edited_tree)
             changes = changes_of_counts(before.lines, now.lines)
+            jumps = lines_of_jumps(loops)
             # Passes that one loop leaves to another one may have been wrong in the first one alone.
             if (
                 loops
-                and not are_passes_moved(changes)
+                and not are_passes_moved({n: c for n, c in changes.items() if n not in jumps})
                 and changes.keys() <= self._lines_within_passes(loops)
             ):
                 return False

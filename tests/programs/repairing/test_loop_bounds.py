@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from symattn import Attention, Domain
-from symattn.programs.repairing.loop_bounds import are_passes_moved, changes_of_counts, loops_with_other_bounds
+from symattn.programs.repairing.loop_bounds import (
+    are_passes_moved,
+    changes_of_counts,
+    lines_of_jumps,
+    loops_with_other_bounds,
+)
 from symattn.programs.verifying import Options, verified
 from tests.programs.repairing.programs import loaded
 
@@ -124,3 +129,36 @@ def test_a_line_that_calls_a_helper_once_more_keeps_the_path(tmp_path: Path) -> 
     report = verified(loaded(tmp_path, HELPER), Attention(qk_norm="rms"), Options(repair=True))
     first = report.repairs[0]
     assert (first.path, first.rule, first.new) == ("same", "line of its twin", "k = norm(k)")
+
+
+#: Each query leaves out the key at its own position; the last query leaves the loop by no jump once it does not.
+STOPPED = """
+def attention(q, k, v):
+    past = len(k) - len(q)
+    out = np.zeros((len(q), v.shape[1]), q.dtype)
+    for i in range(len(q)):
+        s = k @ q[i] / np.sqrt(q.shape[1], dtype=q.dtype)
+        e = np.exp(s - s[: i + past + 1].max())
+        total = q.dtype.type(0)
+        for j in range(len(k)):
+            if j + 1 > i + past:
+                break
+            total, out[i] = total + e[j], out[i] + e[j] * v[j]
+        out[i] = out[i] / total
+    return out
+"""
+
+
+@pytest.mark.deep
+def test_a_loop_that_leaves_later_keeps_the_path(tmp_path: Path) -> None:
+    options = Options(repair=True, domain=Domain(max_tokens=40, max_width=8))
+    first = verified(loaded(tmp_path, STOPPED), Attention(causal=True), options).repairs[0]
+    assert (first.line, first.path) == (12, "same")
+
+
+def test_passes_that_one_loop_leaves_to_another_one_are_moved_beside_jumps() -> None:
+    text = "while x:\n    if x > n:\n        break\n    x = f(x)\nfor i in y: g(i)"
+    jumps = lines_of_jumps(ast.parse(text).body[:1])  # type: ignore[arg-type]
+    later, moved = {3: -1, 4: 4}, {3: 1, 4: -4, 5: 4}
+    apart = [{n: c for n, c in changes.items() if n not in jumps} for changes in (later, moved)]
+    assert [are_passes_moved(changes) for changes in apart] == [False, True]
