@@ -13,6 +13,8 @@ from symattn.attention.letters_of_attention import letter
 from symattn.document.notation import Node, equals
 from symattn.document.text import text
 
+#: The role of a step of an attention inside, whose mistakes are those of the attention.
+FORWARD = "forward"
 #: From a definition and all arrays so far to the array of a step that is computed otherwise.
 OtherStep = Callable[[Any, dict[str, Any]], Any]
 
@@ -78,6 +80,11 @@ class StatedFlow(Described):
     def computed(self) -> frozenset[str]:
         """The names of the arrays that steps compute."""
         return frozenset(step.name for step in self.pipeline_of_all)
+
+    @property
+    def shapes(self) -> Mapping[str, str]:
+        """The axes, by letters, of computed arrays that have other axes than the first array that their step takes."""
+        return {}
 
     def noun_of(self, name: str) -> str:
         """Return an array in words: ``x``, ``the residual``."""

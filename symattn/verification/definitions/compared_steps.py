@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any, TypeAlias
 
@@ -35,33 +36,64 @@ def compare(way: ChangedSteps, judged: CaseResult) -> tuple[ComparedStep, ...]:
         runs = [_trace(run, inputs) for run in (right, way)]
     except UNFIT:
         return ()
-    output, index = judged.where
+    number, index = judged.where
+    output, axes = way.spec.returned[number], way.spec.axes
+    pipeline = way.spec.pipeline(runs[0])
     # Some steps compute several arrays, which later steps return.
-    steps = [s for s in way.spec.pipeline(runs[0]) if way.spec.axes.get(s.name) != ""]
-    in_slots = way.spec.returned[output] in {s.name for s in steps if s.role in _IN_SLOTS}
+    steps = [s for s in pipeline if axes.get(s.name) != ""]
+    in_slots = output in {s.name for s in steps if s.role in _IN_SLOTS}
     names = [step.name for step in steps if _has_rows_of_output(step, in_slots)]
+    if _has_token(axes.get(output, "")):
+        names = _steps_towards(output, pipeline)
     pairs = {name: [_drop_single_axes(run[name]) for run in runs] for name in names}
     if any(a.ndim > 2 for pair in pairs.values() for a in pair):
         return ()
     # Of axes before the columns only that of rows has more than one entry.
     place = max(index[:-1], default=index[-1])
-    # A state has rows of its own, for features.
-    shown = {name: pair for name, pair in pairs.items() if _has_row(pair[0], place)}
-    rows = (
-        [_format_row(a, place, way.spec.axes.get(name) in _ROWS_ALONE) for a in pair]
-        for name, pair in shown.items()
-    )
-    return tuple((name, one, other) for name, (one, other) in zip(shown, rows, strict=True))
+    result = list[ComparedStep]()
+    for name, pair in pairs.items():
+        one, other = (_take_row(a, place, axes.get(name, ""), axes.get(output, "")) for a in pair)
+        if one is not None and other is not None:
+            result.append((name, _format_row(one), _format_row(other)))
+    return tuple(result)
+
+
+def _has_token(axes: str) -> bool:
+    """Return whether the letters of an array's axes name that of its tokens."""
+    return len(axes.split()) > 1
+
+
+def _steps_towards(output: str, steps: Sequence[Step]) -> list[str]:
+    """Return the names of the arrays that an array is computed from, and its own."""
+    needed, result = {output}, list[str]()
+    for step in reversed(steps):
+        if step.name in needed:
+            needed |= {*step.of}
+            result.insert(0, step.name)
+    return result
+
+
+def _take_row(a: np.ndarray, place: int, axes: str, of_output: str) -> np.ndarray | None:
+    """Return the entries of an array that belong to the token of a wrong entry; None if none do.
+
+    Axes with letters say which one is that of the output's tokens. An array with one number for each other token is
+    taken whole.
+    """
+    if not _has_token(axes) or not _has_token(of_output):
+        if a.ndim < 2:
+            return np.asarray(a[place]) if axes in _ROWS_ALONE else a
+        # A state has rows of its own, for features.
+        return a[place] if place < len(a) else None
+    token, letters = of_output.split()[-2], axes.split()
+    if token in letters:
+        return np.asarray(np.take(a, place, axis=letters.index(token) - len(letters)))
+    return a if letters[-1] == "1" else None
 
 
 def _drop_single_axes(array: Any) -> np.ndarray:
     """Return an array without axes of batches and heads that have one entry."""
     a = np.asarray(array)
     return a.reshape(a.shape[-2:]) if prod(a.shape[:-2]) == 1 and a.ndim > 2 else a
-
-
-def _has_row(a: np.ndarray, place: int) -> bool:
-    return a.ndim < 2 or place < len(a)
 
 
 def _has_rows_of_output(step: Step, in_slots: bool) -> bool:
@@ -85,7 +117,5 @@ def _trace(way: ChangedSteps, inputs: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _format_row(a: np.ndarray, place: int, is_of_rows: bool) -> str:
-    """Return one row; of an array with one axis all entries, unless it has one entry for each row."""
-    row = a[place] if a.ndim > 1 or is_of_rows else a
+def _format_row(row: np.ndarray) -> str:
     return "  ".join(f"{float(x):.6g}".replace("-inf", "−∞") for x in np.ravel(row))
