@@ -14,7 +14,7 @@ from symattn.document.notation import Node, equals
 from symattn.document.text import text
 
 #: The role of a step of an attention inside, whose mistakes are those of the attention.
-FORWARD = "forward"
+FORWARD = "attention"
 #: From a definition and all arrays so far to the array of a step that is computed otherwise.
 OtherStep = Callable[[Any, dict[str, Any]], Any]
 
@@ -24,13 +24,11 @@ class StatedFlow(Described):
 
     ``letters`` has the letter of each input and of each array that a step computes, as text. A class yields its steps
     in ``state_steps`` and names the arrays that a call returns in ``returned``. ``nouns`` are words for arrays that are
-    not called by their names; ``axes`` are those of arrays that differ from the first one that their step takes, by
-    letters as in ``Input``.
+    not called by their names.
     """
 
     letters: ClassVar[Mapping[str, str]]
     nouns: ClassVar[Mapping[str, str]] = {}
-    axes: ClassVar[Mapping[str, str]] = {}
 
     @property
     @abstractmethod
@@ -82,8 +80,8 @@ class StatedFlow(Described):
         return frozenset(step.name for step in self.pipeline_of_all)
 
     @property
-    def shapes(self) -> Mapping[str, str]:
-        """The axes, by letters, of computed arrays that have other axes than the first array that their step takes."""
+    def axes(self) -> Mapping[str, str]:
+        """The axes, by letters as in ``Input``, of arrays with others than the first one that their step takes."""
         return {}
 
     def noun_of(self, name: str) -> str:

@@ -13,6 +13,7 @@ from symattn.arrays.modular import modular
 from symattn.arrays.residues import primes
 from symattn.arrays.special import Forbidden
 from symattn.attention.gradients import backward as backward_pass
+from symattn.attention.gradients import scores
 from symattn.attention.softmax import softmax
 from symattn.attention.variants import VARIANTS
 from tests.attention.definition import feed_forward, parts
@@ -281,7 +282,7 @@ def test_recurrences_agree_at_sizes_that_models_have() -> None:
 
 @pytest.mark.parametrize("name", ["sparsemax", "entmax"])
 def test_weights_without_a_rule_take_a_tape(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(backward_pass._FROM_WEIGHTS, name)
+    monkeypatch.delitem(scores.FROM_WEIGHTS, name)
     monkeypatch.setitem(backward_pass.RULES, "weights", lambda *_: pytest.fail("a rule was asked for"))
     with precision(2 * PRECISE):
         assert near(*both(CASES[name], kind("ball")))

@@ -36,11 +36,12 @@ from symattn.programs import definitions
 from symattn.programs.specifications import definitions_of
 from symattn.programs.verifying import Options, requested, verified
 from symattn.verification import effort
-from symattn.verification.definitions import definition_judge, gradients
+from symattn.verification.definitions import definition_judge
 from symattn.verification.definitions.definition_judge import explains, legal
 from symattn.verification.definitions.definition_mistakes import of_fields
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.diagnosis import causes
+from symattn.verification.rules import by_role
 from symattn.verification.rules.rotating import tables_of
 from tests.faults import definitions as programs
 from tests.faults.collection.every import chosen
@@ -258,9 +259,9 @@ def test_gradients_by_autograd() -> None:
 
 def test_mistakes_of_gradients_are_made_when_they_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    monkeypatch.setattr(gradients, "mistakes", lambda spec: iter(made.append(1) or ()))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(by_role, "mistakes", lambda spec: iter(made.append(1) or ()))  # type: ignore[func-returns-value]
     subject = next(definitions_of(Gradient(Attention())))
-    assert len(subject.ways) == 4
+    assert len(subject.ways) == 5
     assert not made
     assert list(subject.mistakes) == []
     assert made == [1]
@@ -632,7 +633,7 @@ NAMED = [
     (Block(attention=Attention(), order="post"), "norm",
      "the norm of the feed-forward layer stands after it, before its residual, not after its residual", added_to_norm),
     (Gradient(Attention()), "backward", "uses output² instead of do ⊙ output", from_outputs),
-    (Gradient(Attention()), "backward", "uses (dS/√5)ᵀ instead of weightsᵀ", from_sums(1, 1, True)),
+    (Gradient(Attention()), "backward", "dV is of scaled dS in place of P", from_sums(1, 1, True)),
     (Rotary(layout="interleaved"), "position",
      "the even columns of entries of the output come first, then the odd ones", even_first),
     (Merge(), "lse", "the maximum is not added to the logarithm of the sum",

@@ -76,7 +76,7 @@ def pulled(
 def way(spec: Attention, step: Step, values: Mapping[str, Any]) -> Way:
     """Return the backward function of a step of ``spec``: its rule if it has one, else a tape."""
     x, rule = tuple(values[name] for name in step.of), RULES.get(step.name)
-    if rule is None or (step.name == "weights" and spec.normaliser not in _FROM_WEIGHTS):
+    if rule is None or (step.name == "weights" and spec.normaliser not in scores.FROM_WEIGHTS):
         return Way(step.name, step.of, partial(_pull_back_through, step.run, x))
     return Way(step.name, step.of, partial(rule, spec, x, values[step.name]))
 
@@ -101,18 +101,7 @@ def _gradients_of_weights_step(
         ds, db = scores.sink_gradients(p, g, spec.base)
         # A sink of a head is read by all rows of that head.
         return ds, namespace_of(db).reshape(scores.summed_like(db, of_rows(spec, x[1])), x[1].shape)
-    return (_FROM_WEIGHTS[spec.normaliser](spec, x[0], p, g),)
-
-
-#: The gradient of the scores, of a specification, scores, weights and the gradient of these; others take a tape.
-_FROM_WEIGHTS: dict[str, Callable[..., Array]] = {
-    "softmax": lambda spec, s, p, g: scores.softmax_gradient(p, g, spec.base),
-    "sigmoid": lambda spec, s, p, g: scores.sigmoid_gradient(p, g),
-    "relu": lambda spec, s, p, g: scores.relu_gradient(s, g),
-    "relu_sum": lambda spec, s, p, g: scores.relu_gradient(s, g, divided=False),
-    "sparsemax": lambda spec, s, p, g: scores.sparsemax_gradient(p, g),
-    "entmax": lambda spec, s, p, g: scores.entmax15_gradient(p, g),
-}
+    return (scores.FROM_WEIGHTS[spec.normaliser](spec.base, x[0], p, g),)
 
 
 #: The rules by name of step.

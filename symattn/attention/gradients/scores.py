@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from symattn.arrays.array import Array
@@ -93,3 +94,15 @@ def entmax15_gradient(p: Array, g: Array) -> Array:
     r = xp.sqrt(p)
     total = nonempty(xp.sum(r, axis=-1, keepdims=True), "zeros")
     return r * (g - xp.sum(r * g, axis=-1, keepdims=True) / total)
+
+
+#: The gradient of the scores by normaliser, of the base of powers, the scores, the weights and the gradient of these;
+#: others take a tape.
+FROM_WEIGHTS: dict[str, Callable[..., Array]] = {
+    "softmax": lambda base, s, p, g: softmax_gradient(p, g, base),
+    "sigmoid": lambda base, s, p, g: sigmoid_gradient(p, g),
+    "relu": lambda base, s, p, g: relu_gradient(s, g),
+    "relu_sum": lambda base, s, p, g: relu_gradient(s, g, divided=False),
+    "sparsemax": lambda base, s, p, g: sparsemax_gradient(p, g),
+    "entmax": lambda base, s, p, g: entmax15_gradient(p, g),
+}

@@ -93,16 +93,7 @@ class TileRun:
     def _stream_over_tiles(self, rows: Sequence[object], keys: Sequence[object]) -> Array:
         attention = self.attention
         self.scores, self.v = self.values[self.weights.of[0]], self.values[self.valued.of[1]]
-        self.sink: Any = None
-        if attention.sink is not None:
-            xp, sink_input = namespace_of(self.scores), self.values.get("sink")
-            logit = (
-                xp.asarray(0, dtype=self.scores.dtype)
-                if sink_input is None
-                else of_rows(attention, sink_input)
-            )
-            # Each tile of queries cuts its rows from the sinks.
-            self.sink = xp.broadcast_to(logit, (*self.scores.shape[:-1], 1))
+        self.sink = sink_of_rows(attention, self.scores, self.values.get("sink"))
         self.states = row_states(self.scores, self.v, rows, keys, self.sink)
         # Without a mask no row is empty, so the plain quotient suffices.
         fully_masked = attention.fully_masked if attention.masks_anything else "nan"
@@ -112,6 +103,16 @@ class TileRun:
 def cut(bounds: Sequence[object]) -> list[slice]:
     """Return the slices between consecutive bounds."""
     return [slice(lo, hi) for lo, hi in pairwise(bounds)]
+
+
+def sink_of_rows(attention: Attention, scores: Array, sink: Array | None) -> Any:
+    """Return the logit of each row's sink, (…, n_q, 1), by default 0; None if the attention has no sink."""
+    if attention.sink is None:
+        return None
+    xp = namespace_of(scores)
+    logit = xp.asarray(0, dtype=scores.dtype) if sink is None else of_rows(attention, sink)
+    # Each tile of queries cuts its rows from the sinks.
+    return xp.broadcast_to(logit, (*scores.shape[:-1], 1))
 
 
 def row_states(

@@ -149,6 +149,7 @@ def codes() -> tuple[str, ...]:
 #: Words before a cause, with {parameters}.
 _BEFORE = (
     "it is the (?P<of>gradient) of a different attention: ",
+    "(?P<of>weights) are computed again from the sums: ",
     "in the norms: ",
     "in the norm of (?P<of>.+?)(?: alone)?: ",
     "in the (?P<of>queries|keys) alone: ",

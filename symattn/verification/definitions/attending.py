@@ -104,12 +104,13 @@ def of_attention(
     layout: Layout,
     wrong: WrongAttention,
     attended: Attended | None = None,
+    make: Callable[..., Definition] = Definition,
     **more: Any,
 ) -> Definition:
     """Return a definition with the inputs of an attention, and further fields as given.
 
     ``wrong`` makes the mistakes of the attention; ``attended`` reads its output off the function, if not as the first
-    output.
+    output. ``make`` makes the definition from all fields.
     """
     usual: dict[str, Any] = {
         "others": Later(lambda: known_mistakes(wrong)),
@@ -124,7 +125,7 @@ def of_attention(
         "distant": partial(distant, spec),
         "inner": inner(spec, layout, wrong, attended),
     }
-    return Definition(**usual | more)
+    return make(**usual | more)
 
 
 def has_places(spec: Attention) -> bool:

@@ -28,6 +28,7 @@ def define_in_steps(
     laid: Laid = lambda run: run,
     rules: Mapping[str, by_role.Rule] = MappingProxyType({}),
     numbered_rules: Mapping[str, by_role.FamilyRule] = MappingProxyType({}),
+    others: Sequence[Mistake] = (),
     **more: Any,
 ) -> Definition:
     """Return the definition of stated steps, with further fields of ``Definition`` as given.
@@ -35,6 +36,7 @@ def define_in_steps(
     ``step`` is blamed if no more is known of a fault. ``ways``, by default the run of the steps alone, begin with it.
     If arrays are passed in other axes than the steps take, ``laid`` makes a function of these of one of the steps' own.
     ``rules`` are those of roles that this definition alone has, ``numbered_rules`` of mistakes with a number.
+    ``others`` are tried beside the less likely mistakes of the steps.
     Raises ``InputError`` if the definition, a step or an input blames none of ``STEPS_TO_BLAME``.
     """
     kind = type(spec).__name__
@@ -45,7 +47,7 @@ def define_in_steps(
     every = ways or (spec.return_run,)
     usual: dict[str, Any] = {
         "outputs": spec.returned,
-        "others": Later(lambda: _lay_mistakes(laid, by_role.further_mistakes(spec))),
+        "others": Later(lambda: (*others, *_lay_mistakes(laid, by_role.further_mistakes(spec)))),
         "numbered": tuple(
             _lay_family(laid, family) for family in by_role.families(spec, numbered_rules)
         ),

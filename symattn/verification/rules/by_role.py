@@ -8,16 +8,24 @@ from types import MappingProxyType
 from typing import Any
 
 from symattn.attention.flow import Step
-from symattn.attention.stated_flow import StatedFlow
+from symattn.attention.stated_flow import FORWARD, StatedFlow
 from symattn.bounds.mistake import Mistake, MistakeFamily
-from symattn.verification.rules import caching, log_sums, merges, norms, rotating, sums
+from symattn.verification.rules import (
+    backward_passes,
+    caching,
+    log_sums,
+    merges,
+    norms,
+    rotating,
+    sums,
+)
 
 #: From a definition and one of its steps to the mistakes in it.
 Rule = Callable[[Any, Step], Iterator[Mistake]]
 FamilyRule = Callable[[Any, Step], Iterator[MistakeFamily]]
 
 #: The role of a step of an attention in a definition, which has the mistakes of every attention (``rules.known``).
-OF_ATTENTION = "attention"
+OF_ATTENTION = FORWARD
 #: Roles of steps whose entries have no mistakes by themselves: lengths are no arrays, and what is read was written.
 WITHOUT_ENTRIES = frozenset({OF_ATTENTION, "length", "read"})
 #: The rule of each role; a step of another role has the mistakes that every array has.
@@ -37,9 +45,13 @@ RULES: Mapping[str, Rule] = {
     "length": caching.mistakes_of_length,
     "read": caching.mistakes_of_read,
     "returned cache": caching.mistakes_of_returned,
+    **backward_passes.RULES,
 }
 #: The rule of each role that has less likely mistakes, too.
-FURTHER: Mapping[str, Rule] = {"rotation": rotating.further_mistakes_of_rotation}
+FURTHER: Mapping[str, Rule] = {
+    "rotation": rotating.further_mistakes_of_rotation,
+    "stored weights": backward_passes.further_mistakes_of_weights,
+}
 #: The rule of each role that has mistakes with a number.
 NUMBERED: Mapping[str, FamilyRule] = {
     "merge": merges.families_of_step,
