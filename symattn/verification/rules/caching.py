@@ -104,9 +104,10 @@ def _see_first_slot_if_none(seen: Seen, s: Slots) -> Any:
 
 
 def _may_see_none(seen: Seen) -> bool:
-    """Return whether a new token of an empty cache may see no slot."""
-    visible = seen(Slots(np.arange(2)[:, None], np.arange(2)[None, :], 0, 2))
-    return not np.asarray(visible).any(axis=-1).all()
+    """Return whether a new token of an empty cache may see no slot, alone or with a second one."""
+    places = [np.arange(n) for n in (1, 2)]
+    calls = [Slots(place[:, None], place[None, :], 0, len(place)) for place in places]
+    return not all(np.asarray(seen(s)).any(axis=-1).all() for s in calls)
 
 
 def _yield_wrong_masks(static: bool) -> Iterator[tuple[str, Seen]]:
