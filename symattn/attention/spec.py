@@ -17,7 +17,7 @@ from symattn.attention.positions.checks import POSITIONS
 from symattn.attention.positions.position_fields import Position, Rotary
 from symattn.attention.softmax import NORMALISERS
 from symattn.attention.spec_fields import Fields, contradictions, descriptions
-from symattn.attention.stages import order
+from symattn.attention.stages import stage_order
 from symattn.document.errors import InputError
 from symattn.document.model import Document
 from symattn.document.printable import Shown
@@ -29,7 +29,7 @@ _WIDTH, _INDENT = 114, 19
 def pipeline(spec: Attention, names: frozenset[str]) -> list[Step]:
     """Return the steps of ``spec`` from the inputs named in ``names`` to ``output``."""
     flow = Flow(spec, names)
-    for asks, stage in order.STAGES:
+    for asks, stage in stage_order.STAGES:
         # Stages without a condition always run; others by an input or a field.
         if not asks or asks in names or getattr(spec, asks, None):
             stage(flow)

@@ -61,7 +61,7 @@ class Case:
 
 # roundings of the largest entry that a screened output may be off
 _UNITS = 32.0
-_UNITS_OF_HALF = 8.0
+_UNITS_OF_HALF = 8.0  # the same in half precision, of the largest entry of a row
 
 
 class Expected(ABC):

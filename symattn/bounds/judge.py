@@ -42,9 +42,8 @@ _START, _LIMIT = 128, 4096
 # how far inputs are moved if a comparison on them is undecided
 _NEARBY = 2.0**-20
 _MOVED = ("q", "x")
-# least products of norms, and numbers of keys, for which leaving out keys matters
-_FAR = 64.0
-_LONG = 100
+_FAR = 64.0  # least product of norms for which leaving out far keys matters
+_LONG = 100  # least number of keys for which it does
 _SCORES = 1 << 23  # enclosed at once, if the number of products for balls is limited
 _SHARP = 2.0**-20  # the reference's radius is less than this part of what is allowed
 

@@ -27,7 +27,7 @@ _DRIVER, _TUNER = "triton.runtime.driver", "triton.runtime.autotuner"
 _INTERPRETER = "triton.runtime.interpreter"
 # compute capability 8.0: without the matrix units' descriptors of later devices
 _ARCHITECTURE = 80
-_LANES = 32
+_LANES = 32  # threads of a warp
 #: What ``get_device_properties`` says: those of an NVIDIA A100.
 _PROPERTIES = {
     "max_shared_mem": 166_912,

@@ -71,6 +71,7 @@ _MIDDLE_SIZES = (16, 64)  # limits of all sizes of cases between small and large
 _BEYOND = ("values", "not finite")
 # programs of JAX are compiled for one of so many sizes, and for calls with so many times the entries
 _ONE_COMPILED_OF = 16
+# times the entries of the largest inputs so far, from which on a call is compiled all the same
 _MUCH_LARGER = 4
 _COMPILED_SIZES = 2  # of each group, if the process is not trusted
 _SMALLER_SEED = 31  # of the cases in which only some sizes are large
@@ -79,7 +80,7 @@ _FOR_LAST = 0.25  # share of the processor time that is reserved for the last gr
 _SHRUNK = 2  # factor by which a case must be smaller to stand for the large ones
 # calls in the memory of earlier ones, and the number of inputs that these start from
 _MEMORY = "memory"
-_BASES = 3
+_BASES = 3  # right cases, each repeated with memory that was used before
 _ENDS = 6  # the same for calls that ended the process
 Progress = Callable[[str], None]
 

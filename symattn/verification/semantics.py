@@ -43,9 +43,8 @@ _WORK_OF_REFUTING = 40_000  # and of one that may refute alone,
 _CELLS_OF_WORK = 4096  # of so many scores
 OUTSIDE = "out of bounds"  # in the note on a kernel that reads or writes there
 LARGEST = 2  # largest of the whole numbers that are drawn
-# relative differences of angles that float32 hardly resolves, and roughly
-_NEAR = 2.0**-18
-_ROUGHLY = 2.0**-9
+_NEAR = 2.0**-18  # relative difference of angles that float32 hardly resolves
+_ROUGHLY = 2.0**-9  # the same, where near angles may count as equal
 _LIKE = {"do": "attended"}  # the gradient of each head's output, where a derivative is tested
 # inputs that may be large although all exponents are small
 _FACTORS_OF_SCORES = ("scale", "softcap", "slopes")

@@ -385,13 +385,13 @@ def test_a_step_without_a_proof_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     """What a later stage does to the scores is not passed over."""
     from symattn.attention import letters_of_attention
     from symattn.attention.flow import Flow
-    from symattn.attention.stages import masking, order
+    from symattn.attention.stages import masked_scores, stage_order
 
     def squared(flow: Flow) -> None:
         flow.add("squared", lambda s: s * s, "@0", ("scores",), role="scores")
 
     monkeypatch.setitem(letters_of_attention.SYMBOLS, "squared", letters_of_attention.SYMBOLS["capped"])
-    at = [stage for _, stage in order.STAGES].index(masking.masking)
-    monkeypatch.setattr(order, "STAGES", (*order.STAGES[:at], ("", squared), *order.STAGES[at:]))
+    at = [stage for _, stage in stage_order.STAGES].index(masked_scores.masking)
+    monkeypatch.setattr(stage_order, "STAGES", (*stage_order.STAGES[:at], ("", squared), *stage_order.STAGES[at:]))
     with pytest.raises(InputError, match="no bound is proved for the step 'squared'"):
         verify(lambda q, k, v: v[: len(q)], Attention(scale=0.71875))  # steps are shared by all tests

@@ -13,7 +13,7 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention.flow import STEPS_TO_BLAME, Flow
 from symattn.attention.inputs import holds
 from symattn.attention.letters_of_attention import ARRAYS
-from symattn.attention.stages import order
+from symattn.attention.stages import stage_order
 from symattn.attention.variants import VARIANTS
 from symattn.bounds import extras
 from symattn.bounds.judge import expected
@@ -76,8 +76,8 @@ def test_a_legal_program_is_within_the_bound(name: str, size: float) -> None:
 
 
 def _put_in_place_of_cap(stage: Callable[[Flow], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    others = [(field, stage if field == "softcap" else one) for field, one in order.STAGES]
-    monkeypatch.setattr(order, "STAGES", tuple(others))
+    others = [(field, stage if field == "softcap" else one) for field, one in stage_order.STAGES]
+    monkeypatch.setattr(stage_order, "STAGES", tuple(others))
 
 
 def _stretched(flow: Flow, **record: Any) -> None:

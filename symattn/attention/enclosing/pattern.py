@@ -18,7 +18,7 @@ from symattn.attention import masks
 from symattn.attention.inputs import check_inputs
 from symattn.attention.masks import Places
 from symattn.attention.spec import Attention
-from symattn.attention.stages.masking import by_place
+from symattn.attention.stages.masked_scores import by_place
 from symattn.document.errors import InputError, Refused
 
 # Fields of ``Attention`` that the bound of ``radius`` covers.

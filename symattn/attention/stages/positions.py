@@ -14,7 +14,7 @@ from symattn.attention import masks, scores
 from symattn.attention.constants import made_wide
 from symattn.attention.flow import Flow
 from symattn.attention.letters_of_attention import query_place
-from symattn.attention.positions import relative, rotary
+from symattn.attention.positions import relative, rotary, rotary_steps
 from symattn.attention.positions.position_fields import (
     Alibi,
     Buckets,
@@ -23,7 +23,6 @@ from symattn.attention.positions.position_fields import (
     Shaw,
     TransformerXL,
 )
-from symattn.attention.positions.rotary_steps import find_angles
 from symattn.attention.stages.tokens import project
 from symattn.document.notation import Like, WrittenNumber
 
@@ -190,7 +189,7 @@ def _rotary_table_for_rows(
                 # Equal float angles identify the same stand-in in code and specification.
                 angles = _float_rotary_angles(rope, int(n), int(width), np.dtype(np.float64))
             else:
-                angles = find_angles(
+                angles = rotary_steps.find_angles(
                     rope, positions, _scaled_rotary_frequencies(rope, n, width, np.zeros(()))
                 )
             result = stand_ins(("cos", "sin")[index], angles)
@@ -205,7 +204,9 @@ def _rotary_table_for_rows(
             # Positions are counted from ``start``, as in a cache that has tokens before these.
             places = xp.arange(n) + rope.start if positions is None else positions
             result = (xp.cos, xp.sin)[index](
-                find_angles(rope, places, _scaled_rotary_frequencies(rope, n, width, like))
+                rotary_steps.find_angles(
+                    rope, places, _scaled_rotary_frequencies(rope, n, width, like)
+                )
             )
         return result if rope.scaling is None else result * rope.scaling.magnitude(like)
 

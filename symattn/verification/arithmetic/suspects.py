@@ -34,9 +34,8 @@ _LOST = 1e-18  # of ‖y‖² or of the distance, squared: up to there numbers a
 _TINY = 1e-300  # in place of a squared distance of 0
 _PLACES = 3  # decimal places of shares; of equal ones mistakes without a number come first
 
-# steps of least squares, and the relative step of a number for its tangent
-_SQUARES = 5
-_STEP = 2.0**-12
+_SQUARES = 5  # steps of least squares
+_STEP = 2.0**-12  # of a number, relative to it, for its tangent
 
 
 class BitSample(NamedTuple):

@@ -22,12 +22,7 @@ from symattn.bounds.inputs import measure_largest_score
 from symattn.bounds.mistake import Compute, Mistake
 from symattn.bounds.reference import Values, Variant, variant_values
 from symattn.document import codec, errors, keywords
-from symattn.verification.definitions import attending, output_run
-from symattn.verification.definitions.attention_steps import (
-    change_attention,
-    replace_attention,
-    run_around_attention,
-)
+from symattn.verification.definitions import attending, attention_steps, output_run
 from symattn.verification.definitions.cache_flow import CacheFlow
 from symattn.verification.definitions.definition_mistakes import Later
 from symattn.verification.definitions.definition_subject import Definition, Input
@@ -138,7 +133,7 @@ def _define_cached_attention(
     laid = partial(attending.in_order, layout, ("q", "k", "v", "k_cache", "v_cache"))
 
     def made(variant: Variant) -> Compute:
-        return lay_way(laid, change_attention(flow, variant))
+        return lay_way(laid, attention_steps.change_attention(flow, variant))
 
     wrong = WrongAttention(flow.inner, frozenset("qkv"), made)
     front = {
@@ -151,7 +146,7 @@ def _define_cached_attention(
         {**front, "n": n, "m": m + (n + 2) * static, "d_k": d_k, "d_v": d_v}
         for n, m, d_k, d_v in _SIZES
     )
-    caches_alone = (laid(partial(run_around_attention, flow)),) if returned else ()
+    caches_alone = (laid(partial(attention_steps.run_around_attention, flow)),) if returned else ()
     return define_in_steps(
         flow,
         "cache",
@@ -200,7 +195,9 @@ def _attend_to_slots(flow: CacheFlow, variant: Variant, /, **inputs: Any) -> Any
         spec, masked = flow.attention_to_slots, {**arrays, "mask": mask}
         return {"output": variant_values(spec, masked, variant)["output"]}
 
-    return replace_attention(flow, compute, {**flow.taken, "k": "k_all", "v": "v_all"}, **inputs)
+    return attention_steps.replace_attention(
+        flow, compute, {**flow.taken, "k": "k_all", "v": "v_all"}, **inputs
+    )
 
 
 def _list_ways(flow: CacheFlow) -> tuple[Compute, ...]:
@@ -208,7 +205,7 @@ def _list_ways(flow: CacheFlow) -> tuple[Compute, ...]:
     a = flow.attention
     if not a.is_softmax or a.base is not None:
         return (flow.return_run,)
-    return flow.return_run, partial(replace_attention, flow, _attend_key_by_key)
+    return flow.return_run, partial(attention_steps.replace_attention, flow, _attend_key_by_key)
 
 
 def _attend_key_by_key(spec: Attention, arrays: Values) -> Values:

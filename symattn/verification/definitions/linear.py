@@ -17,6 +17,7 @@ from symattn.attention.stated_flow import StatedFlow
 from symattn.bounds.called_target import Layout
 from symattn.bounds.mistake import Compute
 from symattn.document.errors import InputError
+from symattn.verification.definitions import linear_steps
 from symattn.verification.definitions.attending import check_layout, tokens_axis
 from symattn.verification.definitions.definition_subject import CountedKeys, Definition
 from symattn.verification.definitions.inputs_by_letters import FAMILIES
@@ -34,12 +35,6 @@ from symattn.verification.definitions.linear_mistakes import (
     RULES_OF_RECURRENCES,
 )
 from symattn.verification.definitions.linear_names import fields_of
-from symattn.verification.definitions.linear_steps import (
-    LETTERS,
-    NOT_ARRAYS,
-    NOUNS,
-    state_linear_steps,
-)
 from symattn.verification.definitions.linear_ways import (
     FormRows,
     LinearInputs,
@@ -140,9 +135,9 @@ class LinearAttention(StatedFlow):
     step_most: int | float | Fraction | None = None
     beta_form: Literal["sigmoid"] | None = None
 
-    letters: ClassVar[Mapping[str, str]] = LETTERS
-    nouns: ClassVar[Mapping[str, str]] = NOUNS
-    axes: ClassVar[Mapping[str, str]] = NOT_ARRAYS
+    letters: ClassVar[Mapping[str, str]] = linear_steps.LETTERS
+    nouns: ClassVar[Mapping[str, str]] = linear_steps.NOUNS
+    axes: ClassVar[Mapping[str, str]] = linear_steps.NOT_ARRAYS
 
     @property
     def returned(self) -> tuple[str, ...]:
@@ -151,7 +146,7 @@ class LinearAttention(StatedFlow):
 
     def state_steps(self, names: frozenset[str]) -> Iterator[Step]:
         """See ``StatedFlow``; rows of tokens are (…, n, d), and one number a token is a column (…, n, 1)."""
-        yield from state_linear_steps(self)
+        yield from linear_steps.state_linear_steps(self)
 
     def __post_init__(self) -> None:
         check(self, values_per_key=1)

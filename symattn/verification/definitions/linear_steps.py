@@ -260,8 +260,10 @@ def _add_outputs(flow: _Steps, form: Form) -> None:
     if spec.normalised:
         of = ("mixed", "divisor")
         later.append(("quotient", _divide, "@0/@1", of, "quotient", "normalize"))
+    # Whichever of these comes last is what is returned.
     *between, (_, *last) = later
     for name, run, written, of, role, blames in (*between, ("output", *last)):
+        # Nothing but the quotient reads the divisor.
         if role == "quotient":
             _add_divisor(flow, form)
         flow.add(name, run, written, of, role=role, blames=blames, stands_for="mixed")

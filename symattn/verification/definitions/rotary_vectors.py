@@ -12,14 +12,9 @@ import numpy as np
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.constants import number
 from symattn.attention.flow import Step
+from symattn.attention.positions import rotary_steps
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary import pairs, rotate
-from symattn.attention.positions.rotary_steps import (
-    find_angles,
-    find_frequencies,
-    list_positions,
-    make_rotary_table,
-)
 from symattn.attention.stated_flow import StatedFlow
 from symattn.bounds.called_target import Inputs, Layout
 from symattn.bounds.mistake import Compute
@@ -102,17 +97,19 @@ class RotatedVectors(StatedFlow):
         state, rotary = partial(self.state_step, blames="position"), self.rotary
         written = "@0" if has_positions else "positions(@1)"
         of: tuple[str, ...] = ("positions", like)
-        yield state("places", partial(list_positions, rotary), written, of, role="positions")
+        yield state(
+            "places", partial(rotary_steps.list_positions, rotary), written, of, role="positions"
+        )
         powers = f"{{{rotary.base}}}^{{−2 ℓ/columns(@1)}}"
         written = f"scaled({powers})" if rotary.scaling else powers
-        run = partial(find_frequencies, rotary)
+        run = partial(rotary_steps.find_frequencies, rotary)
         yield state("frequencies", run, written, ("places", like), role="frequencies")
-        run, of = partial(find_angles, rotary), ("places", "frequencies")
+        run, of = partial(rotary_steps.find_angles, rotary), ("places", "frequencies")
         yield state("angles", run, "@0 @1", of, role="angles")
         # A scaling may multiply both tables by a number m.
         times = "m " if rotary.scaling and rotary.scaling.multiplier else ""
         for name, function in rotating.FUNCTIONS.items():
-            run = partial(make_rotary_table, rotary, function)
+            run = partial(rotary_steps.make_rotary_table, rotary, function)
             yield state(name, run, f"{times}{function}(@0)", ("angles", like), role=name)
 
 
@@ -277,7 +274,7 @@ def _make_rotary_table_input(
     positions = inputs.get("positions")
     if positions is not None:
         positions = _place_sections_before_tokens(spec, positions)
-    result = rotating.tables_of(spec, list_positions(spec, positions, x), x)[which]
+    result = rotating.tables_of(spec, rotary_steps.list_positions(spec, positions, x), x)[which]
     # Each angle twice: halves side by side, or neighbours.
     if wide:
         result = (

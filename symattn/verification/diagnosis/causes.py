@@ -36,7 +36,7 @@ _MOST = 8  # mistakes that are judged by balls
 _ALIKE = 10  # cases of either kind by which mistakes that explain everything are compared
 # wrong cases that judge a mistake at least, and entries of all if they are more
 _FEWEST = 2
-_ENTRIES = 10_000
+_ENTRIES = 10_000  # of a case, beyond which balls take long
 _PLACES = 4  # conditions that are tried for each mistake
 _SCREENED = 20_000  # runs in float64 for each way, see ``effort``
 _IN_PAIRS = 30_000  # the same for all pairs of mistakes,

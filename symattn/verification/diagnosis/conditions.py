@@ -210,8 +210,8 @@ _NEAR = 0.01  # how far a simpler number may be from the one that fits
 _USUAL = (-1e4, -1e9, -65504.0, -1e5, -1e3, -1e30)  # used instead of −∞ in published code
 # the ratio of successive numbers that are tried, and how many are skipped far away
 _WIDER = 1.25
-_FASTER = 10
-_NOTHING = 1e-4
+_FASTER = 10  # steps that a factor takes at once after half of them
+_NOTHING = 1e-4  # a smaller number leaves its step out
 _FEW = 100  # the largest m of which 1/m is simpler than a decimal of one digit
 BETTER = 0.02  # how much of the error may be left
 _AS_LITTLE = 1e-3  # of the error, by which a plainer number may leave more

@@ -280,9 +280,8 @@ def plainest(mistakes: tuple[Mistake, ...]) -> tuple[Mistake, ...]:
 
 
 # -- two mistakes at once, likely ones first: neither needs to explain a case alone ------------------------------------
-# mistakes of which pairs are tried, and those that are first paired with all others
-_PARTS = 30
-_ALONE = 3
+_PARTS = 30  # mistakes of which pairs are tried
+_ALONE = 3  # mistakes that are first paired with all others
 # every third of the smallest wrong cases shows which mistakes explain some alone
 _SMALLEST = 12
 _APART = 3
@@ -292,12 +291,11 @@ _LARGE = 400
 TELLING = (
     150  # entries of inputs that show much and take little time; survivors were asked there first
 )
-# mistakes that are paired with others, and how many then take the first one's place
-_FIRSTS = 6
-_NEAREST = 2
-# of a definition whose runs are slow, such as a gradient: units for the pairs of one mistake, and the fewest of these
+_FIRSTS = 6  # mistakes that are paired with others
+_NEAREST = 2  # of these others, those that then take the first one's place
+# units for the pairs of one mistake, if runs of the definition are slow as those of a gradient are
 _UNITS_OF_ONE = 1600
-_FEWEST_OF_ONE = 30
+_FEWEST_OF_ONE = 30  # pairs that are tried, however slow runs are
 
 
 def likely_pairs(search: Search) -> Iterator[list[Mistake]]:

@@ -135,7 +135,7 @@ def _yield_wrong_weights(attention: Any) -> Iterator[tuple[str, Wrong]]:
 
 
 class _Bases(NamedTuple):
-    """Whether scores, and whether the natural logarithms of the sums, are exponents of 2 instead of e."""
+    """Exponents of 2 instead of e: the scores, and the natural logarithms of the sums."""
 
     scores: bool
     sums: bool

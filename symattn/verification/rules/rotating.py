@@ -24,6 +24,7 @@ from symattn.attention.constants import Number, number
 from symattn.attention.fields import finite
 from symattn.attention.flow import Step
 from symattn.attention.masks import for_heads
+from symattn.attention.positions import rotary_steps
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary import (
     for_queries,
@@ -34,13 +35,6 @@ from symattn.attention.positions.rotary import (
     rows_of_pairs,
 )
 from symattn.attention.positions.rotary_fields import LinearScaling, NTKScaling, YarnScaling
-from symattn.attention.positions.rotary_steps import (
-    find_angles,
-    find_frequencies,
-    floats_like,
-    make_rotary_table,
-    stand_in_tables,
-)
 from symattn.attention.spec import Attention
 from symattn.bounds.changed_steps import ChangedSteps, in_stated_steps
 from symattn.bounds.mistake import (
@@ -80,11 +74,11 @@ class TableStep:
     @property
     def like(self) -> Any:
         """An array of the kind that frequencies have."""
-        return floats_like(self.x)
+        return rotary_steps.floats_like(self.x)
 
     def scale_frequencies(self, unscaled: Any = None) -> Any:
         """Return the right frequencies, or those that follow from other unscaled ones."""
-        return find_frequencies(self.spec, self.positions, self.x, unscaled)
+        return rotary_steps.find_frequencies(self.spec, self.positions, self.x, unscaled)
 
     def raise_base(self, base: Number, exponents: Iterable[Fraction]) -> Any:
         """Return powers of a base, of the kind that frequencies have."""
@@ -97,8 +91,8 @@ class TableStep:
         if name == "frequencies":
             return self.scale_frequencies()
         if name == "angles":
-            return find_angles(self.spec, self.positions, self.frequencies)
-        return make_rotary_table(self.spec, FUNCTIONS[name], self.angles, self.x)
+            return rotary_steps.find_angles(self.spec, self.positions, self.frequencies)
+        return rotary_steps.make_rotary_table(self.spec, FUNCTIONS[name], self.angles, self.x)
 
 
 #: Wrong arrays on the way to the tables, by the name of the step.
@@ -111,7 +105,7 @@ def tables_of(
     spec: Rotary, positions: Any, x: Any, changes: TableChanges = MappingProxyType({})
 ) -> Tables:
     """Return cosines and sines for vectors like x, by the definition's steps, of which some may be changed."""
-    at = TableStep(spec, x, np.asarray(positions) if stand_in_tables(x) else positions)
+    at = TableStep(spec, x, np.asarray(positions) if rotary_steps.stand_in_tables(x) else positions)
 
     def compute(name: str) -> Any:
         other = changes.get(name)
@@ -307,7 +301,7 @@ def _run_steps_of(other: Callable[[Rotary], Rotary]) -> TableChanges:
 
 
 def _make_table_without_magnitude(function: Literal["cos", "sin"], at: TableStep) -> Any:
-    return make_rotary_table(at.spec, function, at.angles, at.x, is_magnified=False)
+    return rotary_steps.make_rotary_table(at.spec, function, at.angles, at.x, is_magnified=False)
 
 
 _WITHOUT_MAGNITUDE: TableChanges = {
@@ -356,7 +350,7 @@ _OTHER_ORDER = {
 
 
 def _turn_by_rows(rows: tuple[int, ...], at: TableStep) -> Any:
-    return find_angles(at.spec, at.positions, at.frequencies, rows)
+    return rotary_steps.find_angles(at.spec, at.positions, at.frequencies, rows)
 
 
 def _restart_frequencies(rows: tuple[int, ...], at: TableStep) -> Any:

@@ -135,9 +135,8 @@ def order(runner: called_target.Runner, maker: Maker, keys: int = KEYS) -> Order
 _SCALED = {"bfloat16": 256.0, "float16": 2048.0}
 _APART = 0.75  # difference of the scaled scores
 _FIRST = 32.0  # first entry of the query; the second is 1
-# tolerance of the weights, and the least difference between the two hypotheses
-_NEAR = 0.02
-_TELLING = 0.1
+_NEAR = 0.02  # tolerance of the weights
+_TELLING = 0.1  # least difference of weights between the two hypotheses
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from symattn.document.drawing.scene import Scene, plain, powered, wrapped
 from symattn.verification.tolerances import weighing
 from symattn.verification.tolerances.tolerance import bound
 
-SEED = 2017
+SEED = 2017  # of the random entries; the bound does not depend on it
 _QUERIES, _D_V = 8, 16
 _KEYS, _WIDTHS, _N, _D_K = (16, 64, 256, 1024), (4, 16, 64, 256), 256, 64
 

@@ -14,13 +14,13 @@ True
 from __future__ import annotations
 
 from symattn.attention.flow import Stage
-from symattn.attention.stages import masking, output, scoring, vectors, weights
+from symattn.attention.stages import masked_scores, output, scaled_scores, vectors, weights
 
 #: All stages in order, each with what enables it.
 STAGES: tuple[Stage, ...] = (
     *vectors.STAGES,
-    *scoring.STAGES,
-    *masking.STAGES,
+    *scaled_scores.STAGES,
+    *masked_scores.STAGES,
     *weights.STAGES,
     *output.STAGES,
 )
