@@ -398,14 +398,14 @@ ARRAYS: dict[str, Named] = {
         "Keys for distances",
         "n_d d_k",
         "key",
-        needed=_condition_on_position_kind(Shaw, "--position shaw"),
+        needed=_condition_on_position_kind(Shaw, "--position shaw:most=N"),
     ),
     "a_v": Named(
         "A_V",
         "Values for distances",
         "n_d d_v",
         "value",
-        needed=_condition_on_position_kind(Shaw, "--position shaw:values=true", lambda p: p.values),
+        needed=_condition_on_position_kind(Shaw, "--position shaw:most=N", lambda p: p.values),
     ),
     "r": Named("R", "Embeddings of distances", "n_r d_e", needed=_xl),
     "w_r": Named(

@@ -12,7 +12,19 @@ import numpy as np
 import pytest
 import sympy
 
-from symattn import Attention, Block, InputError, Latent, LayerNorm, LinearAttention, Merge, RMSNorm, Rotary, verify
+from symattn import (
+    Attention,
+    Block,
+    InputError,
+    Latent,
+    LayerNorm,
+    LinearAttention,
+    Merge,
+    RMSNorm,
+    Rotary,
+    Shaw,
+    verify,
+)
 from symattn.attention.codec.field_values import field_of
 from symattn.attention.fields import field_types, members
 from symattn.attention.inputs import NEEDED, OPTIONAL, accepted, required
@@ -294,6 +306,7 @@ def test_what_stays_open_is_refused(function: Callable[..., Any], request_: dict
         (lambda q, k, v, sinks: v, "--sink given", Attention(sink="given")),
         (lambda q, k, v, gate: v, "--output-gate", Attention(output_gate=True)),
         (lambda q, k, v, cos, sin: v, "--position rotary:given=tables", Attention(position=Rotary(given="tables"))),
+        (lambda q, k, v, a_k, a_v: v, "--position shaw:most=N", Attention(position=Shaw(most=2))),
     ],
 )
 def test_a_hint_names_the_option_that_gives_the_input(
