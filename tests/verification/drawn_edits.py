@@ -81,7 +81,10 @@ def drawn_edits(program: Program, calls: Sequence[tuple[Any, ...]], seed: int) -
     for _ in range(_TRIES):
         edits = by_rule[rules[int(rng.integers(len(rules)))]]
         edit = edits[int(rng.integers(len(edits)))]
-        function = sources.edited(sources.at(edit.place), edit.replacements)
+        try:
+            function = sources.edited(sources.at(edit.place), edit.replacements)
+        except ValueError:  # such as a name of the closure that is no longer used
+            continue
         sources.most_passes, sources.passes = _MOST_PASSES, 0
         if function is not None and _changes_outputs(function, sources, calls, right):
             sources.passes, sources.most_passes = 0, 10**9

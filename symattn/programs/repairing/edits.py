@@ -726,7 +726,7 @@ class _EditsOfFunction:
         tree = ast.parse(new, mode="eval").body if isinstance(new, str) else new
         source = self._function.source
         old = source.text(place.node)
-        text = _bracket_if_needed(tree, ast.unparse(tree), place.node, place)
+        text = _bracket_if_needed(tree, _text_at_place(tree, place), place.node, place)
         replacement = narrowed(source.span(place.node, text), old)
         return replacement, *shown_change(old, text)
 
@@ -781,12 +781,12 @@ class _EditsOfFunction:
     def _add_edit_of_expression(self, rule: EditRule, place: Place, new: str | ast.expr) -> None:
         try:
             tree = ast.parse(new, mode="eval").body if isinstance(new, str) else new
-            text = ast.unparse(tree)
+            text = _text_at_place(tree, place)
         except (SyntaxError, ValueError, AttributeError):
             # A rule may compose a text that is no expression.
             return
         node = place.node
-        if text == place.plain_text:
+        if text == _text_at_place(node, place):
             return
         old = self._function.source.text(node)
         new = _bracket_if_needed(tree, text, node, place)
@@ -1015,8 +1015,21 @@ def precedence(node: ast.AST) -> int:
     return next((k for kinds, k in _PRECEDENCE if isinstance(node, kinds)), 20)
 
 
+def _text_at_place(tree: ast.expr, place: Place) -> str:
+    """Return the text of an expression at a place: several indices of a subscript have no brackets.
+
+    Python reads ``x[:, None]``, and refuses ``x[(:, None)]``.
+    """
+    if isinstance(tree, ast.Tuple) and place.field == "slice":
+        return ast.unparse(ast.Subscript(ast.Name("x"), tree, ast.Load()))[2:-1]
+    return ast.unparse(tree)
+
+
 def _bracket_if_needed(tree: ast.expr, text: str, node: ast.expr, place: Place) -> str:
     """Return the new text, in brackets if the old one bound more tightly and its place needs that."""
+    # Python refuses ``0.real``: the point would belong to the number.
+    if _is_whole_number(tree) and isinstance(place.parent, ast.Attribute):
+        return f"({text})"
     # As tight as the old expression, so the place needs no brackets.
     if isinstance(tree, ast.Tuple) or precedence(tree) >= precedence(node):
         return text
@@ -1044,6 +1057,10 @@ def _bracket_if_needed(tree: ast.expr, text: str, node: ast.expr, place: Place) 
     if isinstance(parent, ast.UnaryOp | ast.BoolOp | ast.Compare) and binds > precedence(parent):
         return text
     return f"({text})"
+
+
+def _is_whole_number(tree: ast.expr) -> bool:
+    return isinstance(tree, ast.Constant) and type(tree.value) is int
 
 
 def origin_of_lines(edit: Edit, lines: Sequence[str], first: int) -> dict[int, int]:
