@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, Precision, verify
+from symattn import Alibi, Attention, InputError, Precision, verify
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.flow import STEPS_TO_BLAME, Flow
 from symattn.attention.inputs import holds
@@ -38,6 +38,14 @@ def test_every_row_with_a_noun_blames_a_step_of_reports() -> None:
 def test_mistakes_of_records_have_codes(name: str) -> None:
     found = recorded_steps.mistakes(VARIANTS[name].spec, frozenset(VARIANTS[name].names))
     assert [m.cause for m in found if not code_of(m.cause)] == []
+
+
+def test_a_step_that_makes_another_array_is_not_done_twice() -> None:
+    spec, names = Attention(causal=True, heads=2, softcap=2, position=Alibi()), frozenset("qkv")
+    causes = {mistake.cause for mistake in recorded_steps.mistakes(spec, names)}
+    assert {"the cap is left out", "the cap is applied twice"} <= causes
+    # Slopes are made from the number of heads: scores in their place would be no mistake of a program.
+    assert [cause for cause in causes if "slope" in cause] == []
 
 
 # -- bounds ------------------------------------------------------------------------------------------------------------

@@ -22,7 +22,8 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
 
 def _yield_mistakes_of_noun(step: Step) -> Iterator[tuple[str, Wrong]]:
     noun = ARRAYS[step.name].noun
-    if not noun:
+    # A step that makes another array, as of slopes, has nothing to leave out or to do again.
+    if not noun or not _changes_its_first_array(step):
         return
     yield f"{noun} is left out", left_out
     if step.errors == "adds":
@@ -30,3 +31,8 @@ def _yield_mistakes_of_noun(step: Step) -> Iterator[tuple[str, Wrong]]:
         yield f"the sign of {noun} is flipped", partial(times, -1)
     else:
         yield f"{noun} is applied twice", apply_step_twice
+
+
+def _changes_its_first_array(step: Step) -> bool:
+    """Return whether the array of a step has the shape of the first one that it takes."""
+    return bool(step.of) and ARRAYS[step.of[0]].shape == ARRAYS[step.name].shape
