@@ -25,7 +25,7 @@ calling = all_of((
 judging = all_of((
     click.option(
         "--dtype", type=Choice(DTYPES), default="float32", metavar="TYPE",
-        help=f"Type of the inputs: {', '.join(DTYPES)}. Default: float32.",
+        help=f"Type of inputs: {', '.join(DTYPES)}. Default: float32.",
     ),
     MODEL(
         "--definition", metavar="NAME",

@@ -41,7 +41,7 @@ class _WithFix(Grouped):
 @click.option(
     "--prove/--no-prove",
     default=None,
-    help="ONNX: prove all open sizes. Default: for small layers.",
+    help="ONNX: prove open sizes. Default: for small layers.",
 )
 @click.option(
     "--rows", type=Whole(1), metavar="N", help="Trace: judge N queries of each head. Default: 32."
@@ -78,7 +78,7 @@ def command(
     reason: str | None,
     **wishes: object,
 ) -> int:
-    """Verify TARGET, a function that computes attention, against exact mathematics.
+    """Verify TARGET, a function for attention, against exact mathematics.
 
     \b
     symattn verify mypkg.attn:attention --causal
@@ -91,8 +91,8 @@ def command(
     symattn verify layer.onnx --causal --heads 2
 
     TARGET is package.module:function or file.py:function. You pick no tolerance: the allowed error is the bound proved
-    for every correct implementation in this arithmetic. TARGET can also be a trace, a .safetensors or .npz file with
-    the arrays q, k, v and o of a run, or an .onnx file.
+    for every correct program in this arithmetic. TARGET can also be a trace, a .safetensors or .npz file with the
+    arrays q, k, v and o of a run, or an .onnx file.
     """
     from . import files, sarif
     from .verifying import ExtraTasks, check_fix, give_fix
