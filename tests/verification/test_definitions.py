@@ -259,7 +259,7 @@ def test_gradients_by_autograd() -> None:
 
 def test_mistakes_of_gradients_are_made_when_they_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    monkeypatch.setattr(by_role, "mistakes", lambda spec: iter(made.append(1) or ()))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(by_role, "mistakes", lambda *spec: iter(made.append(1) or ()))  # type: ignore[func-returns-value]
     subject = next(definitions_of(Gradient(Attention())))
     assert len(subject.ways) == 5
     assert not made
