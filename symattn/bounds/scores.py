@@ -31,10 +31,10 @@ A score becomes what the softmax receives in up to four steps, each with an erro
    better; and m·(i − j), for places i and j, may be m·j or m·(j − n_k): up to a shift of the row by at most m max{n_q,
    n_k}, which has no effect on weights but on sizes: |B| and |t| grow by that. Distances may be shifted by ‖q‖²/2.
 
-   Scores that are multiplied after that (``scales``) have τ multiplied as well, and two roundings more.
+   Scores that are multiplied after that (``scales``) have τ and |B|_j multiplied as well, and two roundings more.
 5. Vectors and scores that any other operations change (``rounded``): the error that ``symattn.arrays.rounded`` finds
-   from arrays that are off by the errors so far, for code that takes these operations, with the freedoms R1 to R7 of
-   that module. Where the step adds to the scores (``adds``), part 4 holds.
+   from arrays that are off by the errors so far, those of part 4 among them, for code that takes these operations, with
+   the freedoms R1 to R7 of that module. Where the step adds to the scores (``adds``), part 4 holds.
 
 Underflow: every operation may be off by η, multiplied by what comes later.
 
@@ -162,7 +162,7 @@ class _Scores:
         # Errors pass through the later steps in their order, since their sizes change on the way.
         sums = shift
         t = size(number(self.run.values[self.run.raw]))
-        before = self.run.raw
+        before, added = self.run.raw, 0
         # What any operations on scores give may be larger than the scores themselves.
         reached: Balls = sizes * 0
         for name in self.later:
@@ -172,9 +172,17 @@ class _Scores:
                 capped = size(now)
                 tau, t = self._bound_softcap_error(tau, t, capped), capped
             elif step.errors == "rounded":
+                # Any operations may enlarge the errors of what was added before.
+                if added:
+                    tau = self._add_errors_of_sum(tau, roundings, sums + t + tau)
+                reached = self.xp.maximum(reached, sizes + sums)
                 tau, t = self._bound_rounded_scores(step, tau), size(now)
                 reached = self.xp.maximum(reached, t + tau)
+                sums, added = sums * 0, 0
             elif step.errors == "scales":
+                reached = self.xp.maximum(reached, sizes + sums)
+                # Errors of what was added before are of scaled terms, too.
+                sums = self._scale_sizes_by(step, sums)
                 tau, t = self._scale_sizes_by(step, tau), size(now)
                 tau = tau + self._growth_in_score_kind(TEMPERATURE_ROUNDINGS, self.f) * (t + tau)
                 tau = tau + float(self.f.eta)
@@ -183,13 +191,10 @@ class _Scores:
                 part = size(now - number(self.run.values[before]))
                 sums = sums + part
                 tau = tau + self._bound_alibi_slope_error(part, name)
+                added += step.errors == "adds"
             before = name
-        # Whatever is added may pass all roundings of the monomials, in any order (part 4).
-        if self.added:
-            tau = tau + self._growth_in_score_kind(
-                roundings + self.constant + self.added, self.f
-            ) * (sums + t + tau)
-            tau = tau + float(self.f.eta) * 16
+        if added:
+            tau = self._add_errors_of_sum(tau, roundings, sums + t + tau)
         # An additive mask alone: H4 counts its addition, and its sizes pass the other roundings.
         elif self.later and self.later[-1] == "masked":
             tau = tau + self._growth_in_score_kind(roundings + self.constant, self.f) * sums
@@ -198,6 +203,11 @@ class _Scores:
         shifted = shift * self.up
         rounded_tau = tau * self.up
         return ScoreErrors(rounded_tau, shifted, moved, sizes * self.up, values)
+
+    def _add_errors_of_sum(self, tau: Balls, roundings: Any, sizes: Balls) -> Balls:
+        """Return τ with the errors of added terms, which may pass all roundings of the monomials (part 4)."""
+        growth = self._growth_in_score_kind(roundings + self.constant + self.added, self.f)
+        return tau + growth * sizes + float(self.f.eta) * 16
 
     def _bound_scaled_score_errors(self) -> tuple[Balls, Balls, Any]:
         """Return τ, |t|_j and N_j of the scaled scores."""

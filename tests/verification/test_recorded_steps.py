@@ -13,7 +13,7 @@ from symattn.arrays.namespace import namespace_of
 from symattn.attention.flow import STEPS_TO_BLAME, Flow
 from symattn.attention.inputs import holds
 from symattn.attention.letters_of_attention import ARRAYS
-from symattn.attention.stages import stage_order
+from symattn.attention.stages import scaled_scores, stage_order
 from symattn.attention.variants import VARIANTS
 from symattn.bounds import extras
 from symattn.bounds.judge import expected
@@ -114,6 +114,24 @@ def test_a_wrong_error_term_is_exceeded_by_a_legal_program(monkeypatch: pytest.M
     """The tests above can fail: differences of scores are no sum of scores and an input."""
     _put_in_place_of_cap(partial(_stretched, errors="adds"), monkeypatch)
     assert _ratio_of_stretched() > 1
+
+
+def _stretch_biased(flow: Flow) -> None:
+    """Stretch scores that have a bias: the errors of its addition are stretched, too."""
+    scaled_scores.biasing(flow)
+    _stretched(flow, errors="rounded")
+
+
+def test_errors_of_what_was_added_pass_through_later_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = [(field, _stretch_biased if field == "bias" else one) for field, one in stage_order.STAGES]
+    monkeypatch.setattr(stage_order, "STAGES", tuple(others))
+    rng = np.random.default_rng(6)
+    ratios = []
+    for _ in range(6):
+        inputs = {n: rng.integers(-64, 65, (5, 4)) * 2.0**-10 for n in "qk"}
+        inputs |= {"v": rng.integers(-4, 5, (5, 2)).astype(float), "bias": np.full((5, 5), 4096.0)}
+        ratios.append(_largest_ratio(Attention(bias=True), inputs))
+    assert 0.001 < max(ratios) <= 1
 
 
 @pytest.mark.parametrize("record", [{}, {"errors": "own"}])
