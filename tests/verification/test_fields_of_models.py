@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,9 @@ import numpy as np
 import pytest
 
 from symattn import Attention, Block, Cached, Gradient, Rotary, Verdict, verify
+from symattn.attention.flow import Flow
+from symattn.attention.letters_of_attention import ARRAYS, SYMBOLS
+from symattn.attention.stages import stage_order, vectors
 from symattn.programs.specifications import definitions_of
 from symattn.verification.rules import tempering
 from tests.refusals import refuses
@@ -326,9 +330,30 @@ def test_a_gate_that_overflows_is_found() -> None:
     assert report.verdict is Verdict.FAULT
 
 
-@pytest.mark.parametrize("fields", [{"qk_norm": "rms"}, {"value_norm": "rms"}])
-def test_a_cache_holds_what_is_normalised(fields: dict[str, Any]) -> None:
-    refuses(Cached, Attention(causal=True, **fields), says="a cache holds what is normalised")
+@pytest.mark.parametrize(
+    ("fields", "array"),
+    [
+        ({"qk_norm": "rms"}, "normalised keys"), ({"value_norm": "rms"}, "normalised values"),
+        ({"qk_norm": "l2", "qk_norm_of": "keys"}, "normalised keys"),
+    ],
+)  # fmt: skip
+def test_a_cache_holds_what_is_normalised(fields: dict[str, Any], array: str) -> None:
+    refuses(Cached, Attention(causal=True, **fields), says=f"a cache holds the {array}")
+
+
+def _double_values(flow: Flow) -> None:
+    flow.add("v_cut", lambda v: v + v, "2 @0", ["v"], role="v", errors="rounded")
+
+
+def test_a_cache_is_refused_whatever_step_changes_keys_or_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = Attention(causal=True, truncate=2, heads=4, kv_heads=2)
+    assert Cached(spec).attention == spec
+    monkeypatch.setitem(ARRAYS, "v_cut", replace(ARRAYS["k_cut"], title="Doubled values"))
+    monkeypatch.setitem(SYMBOLS, "v_cut", SYMBOLS["k_cut"])
+    doubling = ("causal", _double_values)
+    later = stage_order.STAGES[len(vectors.STAGES) :]
+    monkeypatch.setattr(stage_order, "STAGES", (*vectors.STAGES, doubling, *later))
+    refuses(Cached, replace(spec), says="a cache holds the doubled values")
 
 
 @pytest.mark.parametrize(
@@ -349,7 +374,7 @@ def test_every_way_of_a_cache_runs_with_other_weights(fields: dict[str, Any]) ->
     subject = [*definitions_of(Cached(Attention(causal=True, **fields)))][-1]
     outputs = [way(**arrays) for way in subject.ways]
     # The last definition of a cache returns its output alone.
-    assert outputs[0].shape == (2, 2)
+    assert [output.shape for output in outputs] == [(2, 2)] * len(outputs)
 
 
 def test_queries_of_a_cache_are_multiplied_before() -> None:

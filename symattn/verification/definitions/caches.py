@@ -13,6 +13,7 @@ import numpy as np
 
 from symattn.attention.fields import brief, refusal
 from symattn.attention.inputs import needed
+from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.positions import position_fields
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import by_tiles
@@ -85,16 +86,26 @@ class Cached(keywords.Answering):
             raise errors.InputError(
                 "Cached: temperatures depend on places; hint: multiply the queries before, without temperature"
             )
-        # Code caches what it has normalised, and would be accused of not doing it again.
-        if self.attention.qk_norm is not None or self.attention.value_norm is not None:
-            raise errors.InputError(
-                "Cached: a cache holds what is normalised; hint: give the normalised arrays, without "
-                "qk_norm and value_norm"
-            )
+        _check_cached_arrays(self.attention)
         beside = needed(self.attention, "qkv")
         if beside:
             raise errors.InputError(
                 f"Cached: takes q, k, v and caches; it has no place for {', '.join(beside)}"
+            )
+
+
+def _check_cached_arrays(attention: Attention) -> None:
+    """Raise ``InputError`` for keys or values that steps change before a cache could hold them.
+
+    Code caches what it has changed, such as normalised keys, and would be accused of not doing it again.
+    """
+    for step in attention.pipeline("qkv"):
+        # Rotations are steps of the cache itself; what only moves entries may be done to all slots.
+        is_changed = step.role in ("k", "v") and step.errors not in ("rotates", "moves")
+        if is_changed:
+            array = ARRAYS[step.name].title.lower()
+            raise errors.InputError(
+                f"Cached: a cache holds the {array}; hint: give these, and an attention that leaves them as they are"
             )
 
 
