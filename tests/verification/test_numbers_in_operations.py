@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from symattn import DepthAttention, LinearAttention, Merge, RMSNorm, verify
+from symattn.programs.specifications import definitions_of
 from symattn.verification.rules.numbered_operations import numbered_operations
 
 Array = Any
@@ -91,7 +92,7 @@ def _nearest(way: Callable[..., Array], wrong: Callable[..., Array], inputs: Map
         error = expected - np.asarray(way(**inputs))
         return float(np.sum((outputs[0] - expected) ** 2) / np.sum(error**2))
 
-    nearest = numbered_operations(way, inputs, {"x": "norm", "gain": "norm"}, left)
+    nearest = numbered_operations(way, inputs, {"x": "norm", "gain": "norm"}, left, lambda name: "norm")
     return [f.words.format(f"{f.grid[1]:.3g}") for f in nearest]
 
 
@@ -115,3 +116,27 @@ def test_limits_beyond_all_entries_are_found() -> None:
     for limit, change in ((0.01, np.minimum), (100.0, np.maximum)):
         found = _nearest(RMSNorm(), normed(lambda m, limit=limit, change=change: change(m, limit)), inputs)
         assert any(f"(mean(x ⊙ x) + 1e-05, {limit:.3g})" in words for words in found), found
+
+
+def test_a_number_is_blamed_on_the_step_of_its_input_or_of_its_array() -> None:
+    rng = np.random.default_rng(0)
+    inputs = {"x": rng.standard_normal((7, 5)), "gain": rng.standard_normal(5)}
+    way = RMSNorm()
+    wrong = way(inputs["x"], np.maximum(inputs["gain"], -0.3))
+
+    def left(outputs: list[Array]) -> float:
+        return float(np.sum((outputs[0] - wrong) ** 2) / np.sum((wrong - way(**inputs)) ** 2))
+
+    named = {"x": "residual", "gain": "project"}
+    nearest = numbered_operations(way, inputs, named, left, lambda name: f"that of {name!r}")
+    steps = {f.words.partition(" instead of ")[2]: f.step for f in nearest}
+    assert steps["gain"] == "project"
+    assert all(step.startswith("that of") for array, step in steps.items() if array not in named)
+
+
+def test_arrays_of_stated_steps_are_blamed_by_their_records() -> None:
+    (subject,) = definitions_of(_GATED)
+    records = {step.name: step.blames for step in _GATED.pipeline_of_all}
+    assert len({*records.values()}) > 1
+    assert {name: subject.flow.blame_array(name) for name in records} == records
+    assert subject.flow.blame_array("") == subject.step

@@ -8,7 +8,7 @@ import pytest
 
 from symattn import Attention, LayerNorm, RMSNorm, verify
 from symattn.programs.specifications import definitions_of
-from symattn.verification.rules.operations import replacements
+from symattn.verification.rules.operations import replacements, step_to_blame
 from tests.verification.auditing_causes import audited
 
 Array = Any
@@ -139,3 +139,15 @@ def test_another_form_of_a_definition_is_named_with_the_operation() -> None:
     assert forms[0] == ""
     assert forms[2] == ", in the form of powers of two"
     assert next(definitions_of(RMSNorm())).describe_other_form(1) == ", in the form x r · g + b"
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("attention_norm.output", "norm"), ("mlp_norm.output", "norm"), ("attention.output", "output"),
+        ("attention.q_normed", "norm"), ("mlp.gate", "project"), ("attention_stream", "residual"), ("sink", "sink"),
+        ("mlp.other", "residual"),
+    ],
+)  # fmt: skip
+def test_an_array_of_a_part_is_blamed_on_the_step_of_that_part(name: str, step: str) -> None:
+    assert step_to_blame(name, "residual") == step

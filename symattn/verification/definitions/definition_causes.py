@@ -278,10 +278,9 @@ class DefinitionSearch(AttentionSearch):
             assert not isinstance(run, Variant)
             return self._for_wrong_outputs("", run)[1]
 
-        step = operations.step_to_blame(family.step, self.subject.step)
         some = family.mistake(family.grid[0], "")
         words, _ = self._for_wrong_outputs(family.words, some.run)
-        return MistakeFamily(step, words, way, family.grid)
+        return MistakeFamily(family.step, words, way, family.grid)
 
     def _left_in_telling(self, outputs: Sequence[np.ndarray]) -> float:
         """Return how much of the error of the telling case such outputs leave; ∞ if it is undefined."""
@@ -304,7 +303,12 @@ class DefinitionSearch(AttentionSearch):
         way = subject.recorded_ways[0]
         self.effort = self.share_of_operations()
         nearest = numbered_operations.numbered_operations(
-            way, inputs, named, self._left_in_telling, self.count_operations
+            way,
+            inputs,
+            named,
+            self._left_in_telling,
+            self.flow.blame_array,
+            self.count_operations,
         )
         yield from self.fit_numbers(map(self._number_for_wrong_outputs, nearest))
 

@@ -103,14 +103,15 @@ class DefinitionFlow(ABC):
         """Return less likely mistakes, such as changes of any array by rule."""
 
     @abstractmethod
+    def blame_array(self, name: str, step: str = "") -> str:
+        """Return the step that a report names for a fault in an array; if it has none, ``step``, or by default the
+        flow's own."""
+
+    @abstractmethod
     def replace_operation(
         self, words: str, way: Compute, new: OtherOperation, names: frozenset[str], step: str
     ) -> Mistake:
-        """Return the mistake of one replaced operation in a way of computing.
-
-        It is blamed on the step of the array that is replaced; if that has none, on ``step``, or by default on the
-        flow's own.
-        """
+        """Return the mistake of one replaced operation in a way of computing, blamed by ``blame_array``."""
 
     def compare_steps(self, judged: CaseResult, mistake: Mistake) -> tuple[ComparedStep, ...]:
         """Return the worst row of each step, correct and with the mistake; () in large cases, and if no step changes.
@@ -244,6 +245,10 @@ class FlowOfSteps(DefinitionFlow):
         """See ``DefinitionFlow``: changes of the entries of any array."""
         return [*self.convert_mistakes(rules.of_entries(self.spec, names), names)]
 
+    def blame_array(self, name: str, step: str = "") -> str:
+        """See ``DefinitionFlow``."""
+        return step_to_blame(name, step or "output")
+
     def replace_operation(
         self, words: str, way: Compute, new: OtherOperation, names: frozenset[str], step: str
     ) -> Mistake:
@@ -253,7 +258,7 @@ class FlowOfSteps(DefinitionFlow):
             return run_replaced(spec, new, **{name: values[name] for name in names})
 
         return Mistake(
-            step_to_blame(new.step, step or "output"),
+            self.blame_array(new.step, step),
             words,
             Variant({"output": output}),
             in_floats=True,
@@ -352,12 +357,15 @@ class FlowOfWays(DefinitionFlow):
         """See ``DefinitionFlow``."""
         return [*self.changes_of_arrays(), *self.definition.others]
 
+    def blame_array(self, name: str, step: str = "") -> str:
+        """See ``DefinitionFlow``."""
+        return step_to_blame(name, step or self.definition.step)
+
     def replace_operation(
         self, words: str, way: Compute, new: OtherOperation, names: frozenset[str], step: str
     ) -> Mistake:
         """See ``DefinitionFlow``."""
-        blamed = step_to_blame(new.step, step or self.definition.step)
-        return Mistake(blamed, words, partial(run_replaced, way, new))
+        return Mistake(self.blame_array(new.step, step), words, partial(run_replaced, way, new))
 
     def numbers_of_heads(self, search: AttentionSearch) -> Iterator[Mistake]:
         """See ``DefinitionFlow``: none."""
@@ -423,13 +431,10 @@ class FlowOfStatedSteps(FlowOfWays):
             return of_attention
         return compared_steps.compare(mistake.way, judged)
 
-    def replace_operation(
-        self, words: str, way: Compute, new: OtherOperation, names: frozenset[str], step: str
-    ) -> Mistake:
-        """See ``DefinitionFlow``."""
+    def blame_array(self, name: str, step: str = "") -> str:
+        """See ``DefinitionFlow``: by the record of the array's step."""
         blamed = {s.name: s.blames for s in self.spec.pipeline_of_all}
-        step = blamed.get(new.step) or step or self.definition.step
-        return Mistake(step, words, partial(run_replaced, way, new))
+        return blamed.get(name) or step or self.definition.step
 
 
 def _has_rows_of_attention(judged: CaseResult) -> bool:

@@ -141,7 +141,7 @@ FORMS: tuple[NumberForm, ...] = (
 class _NumberedPlace:
     """An array that may have a number in it: its step, words, entries, and the computation with it changed.
 
-    ``arrays`` is the number of arrays that are changed alike.
+    ``step`` is the one that a report names. ``arrays`` is the number of arrays that are changed alike.
     """
 
     step: str
@@ -157,11 +157,13 @@ def numbered_operations(
     inputs: Mapping[str, Any],
     named: Mapping[str, str],
     left: Left,
+    blame: Callable[[str], str],
     count: CountOperations = lambda operations: True,
 ) -> list[MistakeFamily]:
     """Return the forms that leave least of the error on these inputs, with numbers near the best ones.
 
-    ``named`` are the inputs that may be changed, with their steps. ``count`` gets how many operations were computed,
+    ``named`` are the inputs that may be changed, with the steps that a report names for them; ``blame`` gives that of
+    an array by its name in the definition, "" for an output. ``count`` gets how many operations were computed,
     and returns whether more may be. A definition that cannot be recorded has none.
     """
     recording = Recording(inputs)
@@ -171,8 +173,8 @@ def numbered_operations(
             return []
         places = [
             *_yield_input_places(way, replay, inputs, named),
-            *_yield_output_places(way, replay),
-            *_yield_operation_places(way, replay),
+            *_yield_output_places(way, replay, blame("")),
+            *_yield_operation_places(way, replay, blame),
         ]
         return _select_nearest(places, left, partial(replay.count_since, count))
     return []
@@ -293,7 +295,7 @@ def _yield_input_places(
         yield _NumberedPlace(step, name, entries, run, replayed)
 
 
-def _yield_output_places(way: Function, replay: Replay) -> Iterator[_NumberedPlace]:
+def _yield_output_places(way: Function, replay: Replay, step: str) -> Iterator[_NumberedPlace]:
     """Yield each output of several; that of a single one is the result of the last operation."""
     outputs = [np.asarray(getattr(y, "value", y)) for y in replay.outputs]
     for k, output in enumerate(outputs if len(outputs) > 1 else ()):
@@ -307,7 +309,7 @@ def _yield_output_places(way: Function, replay: Replay) -> Iterator[_NumberedPla
         entries = _select_finite_entries(output)
         if entries.size:
             words = _write_output(replay, k)
-            yield _NumberedPlace("", words, entries, run, partial(change_one, every=outputs))
+            yield _NumberedPlace(step, words, entries, run, partial(change_one, every=outputs))
 
 
 def _write_output(replay: Replay, k: int) -> str:
@@ -315,7 +317,9 @@ def _write_output(replay: Replay, k: int) -> str:
     return replay.recording.word(y, True) if isinstance(y, RecordedArray) else f"output {k + 1}"
 
 
-def _yield_operation_places(way: Function, replay: Replay) -> Iterator[_NumberedPlace]:
+def _yield_operation_places(
+    way: Function, replay: Replay, blame: Callable[[str], str]
+) -> Iterator[_NumberedPlace]:
     """Yield the result of each site, in all rounds of it alike; and the results of sites whose words differ in a number
     alone, such as those of two parts that are merged, all together."""
     recording, sites = replay.recording, dict[int, list[RecordedArray]]()
@@ -324,12 +328,12 @@ def _yield_operation_places(way: Function, replay: Replay) -> Iterator[_Numbered
             sites.setdefault(node.site.calls, []).append(node)
     groups: dict[str, list[int]] = {}
     for calls, nodes in sites.items():
-        yield from _yield_place_of_sites(way, replay, [nodes])
+        yield from _yield_place_of_sites(way, replay, [nodes], blame)
         key = _NUMBERS_IN_NAMES.sub("#", _write_node(recording, nodes))
         groups.setdefault(key, []).append(calls)
     for key, every in groups.items():
         if len(every) > 1 and "#" in key:
-            yield from _yield_place_of_sites(way, replay, [sites[calls] for calls in every])
+            yield from _yield_place_of_sites(way, replay, [sites[calls] for calls in every], blame)
 
 
 def _write_node(recording: Recording, nodes: Sequence[RecordedArray]) -> str:
@@ -338,7 +342,10 @@ def _write_node(recording: Recording, nodes: Sequence[RecordedArray]) -> str:
 
 
 def _yield_place_of_sites(
-    way: Function, replay: Replay, sites: Sequence[Sequence[RecordedArray]]
+    way: Function,
+    replay: Replay,
+    sites: Sequence[Sequence[RecordedArray]],
+    blame: Callable[[str], str],
 ) -> Iterator[_NumberedPlace]:
     values = [np.ravel(x.value) for nodes in sites for x in nodes]
     entries = _select_finite_entries(np.concatenate(values))
@@ -358,7 +365,7 @@ def _yield_place_of_sites(
         return replay.run(replaced(change), min(nodes[0].number for nodes in sites))
 
     words = " and ".join(_write_node(replay.recording, nodes) for nodes in sites)
-    yield _NumberedPlace(step, words, entries, run, replayed, len(sites))
+    yield _NumberedPlace(blame(step), words, entries, run, replayed, len(sites))
 
 
 def _change_result(change: Function, at: OperationCall) -> Any:

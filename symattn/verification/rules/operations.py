@@ -482,9 +482,11 @@ def _describe_replacement(words: Callable[[], str], right: Callable[[], str], li
     return f"uses {words()} instead of {right()}{', and alike wherever this is computed' * line}"
 
 
+#: The step to blame for the output of a part that is no attention, by the end of its name.
+_BLAMED_OUTPUTS = {"norm.output": "norm"}
 #: The step to blame, by the end of the name of an array that only parts around an attention have.
 _BLAMED_AROUND = {
-    "norm.output": "norm", "normed": "norm", "stream": "residual", "up": "project", "hidden": "project",
+    "normed": "norm", "stream": "residual", "up": "project", "hidden": "project",
     "gate": "project", "q": "project", "k": "project", "v": "project", "output": "output",
 }  # fmt: skip
 
@@ -492,7 +494,15 @@ _BLAMED_AROUND = {
 def step_to_blame(name: str, default: str) -> str:
     """Return the step of a report for the array of this name: that of its row, in an attention and within a block."""
     row = ARRAYS.get(name.rpartition(".")[2])
-    if row is not None and row.blames:
-        return row.blames
-    around = (step for end, step in _BLAMED_AROUND.items() if name.endswith(end))
-    return next(around, default)
+    of_array = row.blames if row is not None else ""
+    # A norm's output has the name of an attention's.
+    return (
+        _find_step_by_end(name, _BLAMED_OUTPUTS)
+        or of_array
+        or _find_step_by_end(name, _BLAMED_AROUND)
+        or default
+    )
+
+
+def _find_step_by_end(name: str, steps: Mapping[str, str]) -> str:
+    return next((step for end, step in steps.items() if name.endswith(end)), "")
