@@ -7,7 +7,9 @@ import pytest
 
 from symattn import Alibi, Attention, Gradient, Rotary, kind, verify
 from symattn.attention.derivative import vjp
+from symattn.attention.gradients import backward_pass
 from symattn.attention.gradients.backward_pass import BackwardPass
+from symattn.attention.gradients.scores import FROM_WEIGHTS
 from symattn.attention.softmax import NORMALISERS
 from symattn.bounds.case_result import UNFIT
 from symattn.bounds.changed_steps import ChangedSteps
@@ -84,6 +86,18 @@ def test_every_step_back_can_be_wrong_by_the_rule_of_its_role(spec: Attention) -
     # Tiles of more tokens than there are lose nothing.
     assert all(is_wrong or "tile" in cause for cause, is_wrong in seen.items()), seen
     assert {step.name for step in steps.pipeline_of_all if step.role in by_role.RULES} <= changed
+
+
+@pytest.mark.parametrize("name", NORMALISERS)
+def test_weights_without_a_formula_take_a_tape(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(backward_pass._OF_WEIGHTS, name)
+    monkeypatch.delitem(FROM_WEIGHTS, name)
+    steps = BackwardPass(attention=Attention(normaliser=name, scale=1))
+    inputs = drawn(steps.attention)
+    exact = vjp(steps.attention, inputs["do"], {n: inputs[n] for n in "qkv"}, "qkv")
+    assert near(steps.return_run(**inputs), [exact[n] for n in "qkv"])
+    assert "dS = back(dP, S′)" in steps.write_formulas("qkv")
+    assert [mistake.cause for mistake in by_role.mistakes(steps)]
 
 
 def test_the_steps_run_on_exact_numbers() -> None:

@@ -22,6 +22,7 @@ from symattn.attention.spec import Attention
 from symattn.attention.stated_flow import FORWARD, StatedFlow
 
 #: How dS is written for weights that are no softmax, and whether it reads the weights @0, or the scores; @1 is dP.
+#: Others take a tape.
 _OF_WEIGHTS = {
     "sigmoid": ("p", "@0 ⊙ (1 − @0) ⊙ @1"),
     "relu": ("scores", "step(@0) ⊙ @1/n_k"),
@@ -172,13 +173,15 @@ class BackwardPass(StatedFlow):
             written = "log 2 ⊙ @0 ⊙ (@1 − @2)" if spec.base else "@0 ⊙ (@1 − @2)"
             run: Callable[..., Any] = partial(_differentiate_softmax, spec.base)
             yield self._state("ds", run, written, ["p", "dp", "row_sums"], "score gradient")
-        else:
+        elif spec.normaliser in _OF_WEIGHTS:
             run, (reads, written) = (
                 partial(_differentiate_weights, spec),
                 _OF_WEIGHTS[spec.normaliser],
             )
             of_weights = "p" if reads == "p" else weights.of[0]
             yield self._state("ds", run, written, [of_weights, "dp"], "score gradient")
+        else:
+            yield self._state_back(weights, 0, "dp", "ds", "score gradient")
         gradient = "ds"
         for step in self._list_changes_of_scores(forward):
             name = f"ds_{step.name}"
@@ -237,10 +240,10 @@ class BackwardPass(StatedFlow):
             return self._state(name, run, "sum_group(@0)", [gradient], "group sum")
         return self._state_back(step, 0, gradient, name)
 
-    def _state_back(self, step: Step, place: int, gradient: str, name: str) -> Step:
+    def _state_back(self, step: Step, place: int, gradient: str, name: str, role: str = "") -> Step:
         """Return the step that differentiates a step by one of its operands, on a tape."""
         run = partial(_pass_back_through, step.run, place)
-        role = f"{step.name.rpartition('_')[2]} gradient"
+        role = role or f"{step.name.rpartition('_')[2]} gradient"
         operands = ", ".join(f"@{k}" for k in range(1 + len(step.of)))
         return self._state(name, run, f"back({operands})", [gradient, *step.of], role)
 
