@@ -72,8 +72,30 @@ _HUNDRED = _make_signed_grid(1e-3, 100)
 
 def families(spec: Attention) -> Iterator[MistakeFamily]:
     """Yield the families of a specification, the simplest first."""
-    position, unit = spec.position, scaled_by_one if not_scaled(spec) else None
     # With scale 1 the step of scaling is not there, and its mistakes need another spec.
+    unit = scaled_by_one if not_scaled(spec) else None
+    yield from _yield_scales(spec, unit)
+    if spec.temperature not in (None, "log"):
+        words, grid = "the slope β of the temperatures is {}", _make_logarithmic_grid(1e-3, 10, 40)
+        yield _make_family("score", words, ("tau",), tempering.by_slope, grid)
+    if spec.masks_anything:
+        yield from fills()
+    yield _make_cap_family(spec, unit)
+    yield from _yield_factors_of_added_terms(spec)
+    position = spec.position
+    # Tables are inputs: no base or scaling can be wrong there.
+    if isinstance(position, Rotary) and position.given != "tables" and spec.latent is None:
+        yield from _yield_rotary_families(position)
+    yield from _yield_norm_families(spec)
+    yield from _yield_cut_offs_of_inputs(spec)
+    if spec.is_softmax:
+        yield from _of_weights(spec)
+
+
+def _yield_scales(
+    spec: Attention, unit: Callable[[Attention], Attention] | None
+) -> Iterator[MistakeFamily]:
+    """Yield other scales, also of one head alone, and powers of sizes that multiply the scores."""
     scaled = partial(_make_family, "scale", steps=("scaled",), grid=_HUNDRED, spec=unit)
     by_root = spec.scale is None and unit is None
     of = "scores are scaled by {}/√d_k" if by_root else "scores are {} times what they should be"
@@ -98,13 +120,13 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
             f"scores are also multiplied by {size} to the power {{}}",
             wrong=partial(_by_power_of_length, length),
         )
-    if spec.temperature not in (None, "log"):
-        words, grid = "the slope β of the temperatures is {}", _make_logarithmic_grid(1e-3, 10, 40)
-        yield _make_family("score", words, ("tau",), tempering.by_slope, grid)
-    if spec.masks_anything:
-        yield from fills()
+
+
+def _make_cap_family(
+    spec: Attention, unit: Callable[[Attention], Attention] | None
+) -> MistakeFamily:
     if spec.softcap is not None:
-        yield _make_family(
+        return _make_family(
             "softcap",
             "the cap is {}",
             ("capped",),
@@ -112,21 +134,24 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
             _make_logarithmic_grid(1e-1, 1e3),
         )
     # Without a cap, code may still have one from another model.
-    else:
-        words = "scores are capped at {}, which was not requested"
-        yield _make_family(
-            "softcap",
-            words,
-            ("scaled",),
-            lambda x, at: softcap(at.right(), x),
-            _make_logarithmic_grid(1, 1e3),
-            spec=unit,
-        )
+    return _make_family(
+        "softcap",
+        "scores are capped at {}, which was not requested",
+        ("scaled",),
+        lambda x, at: softcap(at.right(), x),
+        _make_logarithmic_grid(1, 1e3),
+        spec=unit,
+    )
+
+
+def _yield_factors_of_added_terms(spec: Attention) -> Iterator[MistakeFamily]:
+    """Yield factors of what is added to scores: arrays that have a noun, and biases by distance."""
     for adding in spec.pipeline("qkv"):
         row = ARRAYS[adding.name]
         if adding.errors == "adds" and row.noun:
             words = f"{row.noun} is {{}} times what it should be"
             yield _make_family(row.blames, words, (adding.name,), times, _HUNDRED)
+    position = spec.position
     if isinstance(position, Alibi | Buckets):
         one = "the linear bias is {} times what it should be"
         of = (
@@ -140,26 +165,32 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
         yield _make_family(
             "bias", words, ("positioned",), scoring.up_to, _make_logarithmic_grid(1, 512, 40)
         )
-    # Tables are inputs: no base or scaling can be wrong there.
-    if isinstance(position, Rotary) and position.given != "tables" and spec.latent is None:
-        rotated = ("q_rotated", "k_rotated")
-        yield _make_family(
-            "position",
-            "the base of the frequencies is {}",
-            rotated,
-            rotating.by_base,
-            _make_logarithmic_grid(1.5, 1e8, 40),
-        )
-        words = "the angles of the rotation are {} times what they should be"
-        yield _make_family(
-            "position", words, rotated, rotating.by_factor, _make_logarithmic_grid(1e-3, 1e3, 40)
-        )
-        for name, words in rotating.WORDS_OF_SCALINGS.items():
-            if finite(getattr(position.scaling, name, None)):
-                grid = _make_logarithmic_grid(1e-1, 1e5, 40)
-                yield _make_family(
-                    "position", words, rotated, partial(rotating.by_field, name), grid
-                )
+
+
+def _yield_rotary_families(position: Rotary) -> Iterator[MistakeFamily]:
+    """Yield other bases, angles that are off by a factor, and other numbers in the fields of a scaling."""
+    rotated = ("q_rotated", "k_rotated")
+    yield _make_family(
+        "position",
+        "the base of the frequencies is {}",
+        rotated,
+        rotating.by_base,
+        _make_logarithmic_grid(1.5, 1e8, 40),
+    )
+    words = "the angles of the rotation are {} times what they should be"
+    yield _make_family(
+        "position", words, rotated, rotating.by_factor, _make_logarithmic_grid(1e-3, 1e3, 40)
+    )
+    for name, words in rotating.WORDS_OF_SCALINGS.items():
+        # A field may be None, or a scaling may lack it.
+        if finite(getattr(position.scaling, name, None)):
+            grid = _make_logarithmic_grid(1e-1, 1e5, 40)
+            yield _make_family("position", words, rotated, partial(rotating.by_field, name), grid)
+
+
+def _yield_norm_families(spec: Attention) -> Iterator[MistakeFamily]:
+    """Yield other ε of the norms of queries and keys, and of values."""
+    # A vector of length 1 is divided by its norm alone, without ε.
     if spec.qk_norm in ("rms", "layer"):
         normed = tuple(f"{role}_normed" for role in spec.normed_roles)
         yield _make_family(
@@ -168,6 +199,9 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
     if spec.value_norm is not None:
         words, grid = "in the norm of the values: ε is {}", _make_logarithmic_grid(1e-13, 10, 30)
         yield _make_family("norm", words, ("v_normed",), norms.by_eps, grid)
+
+
+def _yield_cut_offs_of_inputs(spec: Attention) -> Iterator[MistakeFamily]:
     # Cut-offs of an input are mistakes of that input, whatever the step does with it.
     for name, (step, noun, *_) in head_mistakes.NUMBERS.items():
         if NEEDED[name](spec):
@@ -177,8 +211,6 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
             yield _make_family(
                 step, f"{noun} is cut off below {{}}", (), times, _HUNDRED, limit=(name, np.maximum)
             )
-    if spec.is_softmax:
-        yield from _of_weights(spec)
 
 
 #: Lengths whose powers may scale scores: of keys, and of queries.

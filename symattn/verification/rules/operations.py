@@ -87,6 +87,38 @@ def _yield_other_operations(
 ) -> Iterator[Other]:
     """Yield other operations in place of the one that gives a result; ``alone``: without further arrays."""
     operation, kind = operation_of(result), recording.kind
+    name, operands, options, _ = operation
+    yield from _yield_other_names_and_axes(recording, operation)
+    places = list(_yield_operand_places(operands))
+    for place, a in [((), kind(result.value, recording.write(*operation[:3]))), *places]:
+        yield from _yield_changes_of_operand(recording, operation, place, a)
+        # A reduction that is left out has as many axes as its operand only if it would not drop any.
+        if place and name in _REDUCTIONS and len(a.shape) == len(result.shape):
+            yield partial(recording.word, a, True), partial(_leave_reduction_out, place)
+        if not alone:
+            yield from _yield_uses_of_earlier_arrays(recording, result, place, a)
+        # In a loop, code may read the array of the round before.
+        if place and a.round:
+            stale = kind(a.value, f"{recording.word(a)} one step earlier", True)
+            yield (
+                partial(_write_changed_operation, recording, operation, place, stale),
+                partial(_one_step_earlier, place),
+            )
+        # The way back to earlier operations begins at an operand by itself, not within a list.
+        yield from _in_other_orders(recording, result, place[0]) if len(place) == 1 else ()
+    # Powers of a maximum are its power.
+    for inner, outer in _POWERS if name in ("sum", "mean") else ():
+        powers = kind(operands[0].value, inner.format(recording.word(operands[0])))
+        reduced = kind(result.value, recording.write(name, [powers], options))
+        words = outer.format(recording.word(reduced))
+        yield partial(str, words), partial(_of_power, inner, outer)
+
+
+def _yield_other_names_and_axes(
+    recording: Recording, operation: RecordedOperation
+) -> Iterator[Other]:
+    """Yield other operations on the same operands: of two arrays, also in the other order, and along other axes."""
+    name, operands, options, _ = operation
 
     def of_other(**fields: Any) -> Other:
         other = operation._replace(**fields)
@@ -94,9 +126,9 @@ def _yield_other_operations(
             of=at.operation._replace(**fields)
         )
 
-    name, operands, options, _ = operation
     if name in _BINARY:
         yield from (of_other(name=other) for other in _BINARY if other != name)
+        # The other operations of two arrays give the same in either order.
         yield from (
             (
                 partial(recording.write, other, operands[::-1], {}),
@@ -109,69 +141,57 @@ def _yield_other_operations(
             # One change at a time: another reduction, or another axis.
             if (other != name) != (axis != options.get("axis", -1)):
                 yield of_other(name=other, options={**options, "axis": axis})
-    places = list(_yield_operand_places(operands))
-    for place, a in [((), kind(result.value, recording.write(*operation[:3]))), *places]:
-        for form, change in _CHANGED.items():
-            # Reversing a single entry changes nothing.
-            if form in _REVERSED and (len(a.shape) < 2 or a.shape[_REVERSED[form]] == 1):
-                continue
-            changed = kind(a.value, form.format(recording.word(a, "(" in form or form == "{}")))
-            yield (
-                partial(_write_changed_operation, recording, operation, place, changed),
-                partial(_apply_change_to_operand, change, place),
-            )
-            # Products of matrices and reductions have other shapes than their operands.
-            if place and name != "matmul" and name not in _REDUCTIONS:
-                yield (
-                    partial(recording.word, changed, True),
-                    partial(_replace_result_by_operand, change, place),
-                )
-        # A reduction that is left out has as many axes as its operand only if it would not drop any.
-        if place and name in _REDUCTIONS and len(a.shape) == len(result.shape):
-            yield partial(recording.word, a, True), partial(_leave_reduction_out, place)
-        # Only arrays that are computed earlier can take its place.
-        before = (
-            {}
-            if alone
-            else {
-                k: x for k, of in recording.arrays.items() for x in of if x.number < result.number
-            }
+
+
+def _yield_changes_of_operand(
+    recording: Recording, operation: RecordedOperation, place: Place, a: RecordedArray
+) -> Iterator[Other]:
+    """Yield functions of an operand, or of the result, in its place; also of an operand in place of the result."""
+    for form, change in _CHANGED.items():
+        # Reversing a single entry changes nothing.
+        if form in _REVERSED and (len(a.shape) < 2 or a.shape[_REVERSED[form]] == 1):
+            continue
+        word = recording.word(a, "(" in form or form == "{}")
+        changed = recording.kind(a.value, form.format(word))
+        yield (
+            partial(_write_changed_operation, recording, operation, place, changed),
+            partial(_apply_change_to_operand, change, place),
         )
-        named = [k for k, x in before.items() if x.named]
-        for key in before if len(before) <= _MOST else named:
-            x = before[key]
-            for other in _REDUCTIONS if x.named and _is_row(a.shape, x.shape) else ():
-                reduced = kind(a.value, recording.write(other, [x], {"axis": -1}), True)
-                yield (
-                    partial(_write_changed_operation, recording, operation, place, reduced),
-                    partial(_replace_by_reduced_latest, other, place, key),
-                )
-            if place and x is not a and tuple(x.shape) == tuple(a.shape):
-                yield (
-                    partial(_write_changed_operation, recording, operation, place, x),
-                    partial(_exchange_operand_for_latest, place, key),
-                )
-            for form, added in (
-                _ADDED.items()
-                if x.dtype.kind == "f" and _is_broadcastable_onto(x.shape, a.shape)
-                else ()
-            ):
-                with_x = partial(_write_joined, recording, operation, place, a, form, x)
-                yield with_x, partial(_combine_operand_with_latest, added, place, key)
-        # In a loop, code may read the array of the round before.
-        if place and a.round:
-            stale = kind(a.value, f"{recording.word(a)} one step earlier", True)
+        # Products of matrices and reductions have other shapes than their operands.
+        if place and operation.name != "matmul" and operation.name not in _REDUCTIONS:
             yield (
-                partial(_write_changed_operation, recording, operation, place, stale),
-                partial(_one_step_earlier, place),
+                partial(recording.word, changed, True),
+                partial(_replace_result_by_operand, change, place),
             )
-        yield from _in_other_orders(recording, result, place[0]) if len(place) == 1 else ()
-    # Powers of a maximum are its power.
-    for inner, outer in _POWERS if name in ("sum", "mean") else ():
-        powers = kind(operands[0].value, inner.format(recording.word(operands[0])))
-        reduced = kind(result.value, recording.write(name, [powers], options))
-        words = outer.format(recording.word(reduced))
-        yield partial(str, words), partial(_of_power, inner, outer)
+
+
+def _yield_uses_of_earlier_arrays(
+    recording: Recording, result: RecordedArray, place: Place, a: RecordedArray
+) -> Iterator[Other]:
+    """Yield earlier arrays, and reductions of their rows, in place of an operand or a result, or joined with it."""
+    operation = operation_of(result)
+    # Only arrays that are computed earlier can take its place.
+    before = {
+        key: x for key, of in recording.arrays.items() for x in of if x.number < result.number
+    }
+    named = [key for key, x in before.items() if x.named]
+    for key in before if len(before) <= _MOST else named:
+        x = before[key]
+        for other in _REDUCTIONS if x.named and _is_row(a.shape, x.shape) else ():
+            reduced = recording.kind(a.value, recording.write(other, [x], {"axis": -1}), True)
+            yield (
+                partial(_write_changed_operation, recording, operation, place, reduced),
+                partial(_replace_by_reduced_latest, other, place, key),
+            )
+        if place and x is not a and tuple(x.shape) == tuple(a.shape):
+            yield (
+                partial(_write_changed_operation, recording, operation, place, x),
+                partial(_exchange_operand_for_latest, place, key),
+            )
+        is_joined = x.dtype.kind == "f" and _is_broadcastable_onto(x.shape, a.shape)
+        for form, added in _ADDED.items() if is_joined else ():
+            with_x = partial(_write_joined, recording, operation, place, a, form, x)
+            yield with_x, partial(_combine_operand_with_latest, added, place, key)
 
 
 def _write_changed_operation(
