@@ -47,6 +47,7 @@ def has_declared_types(x: Any, hint: Any) -> bool:
     if origin in (Union, UnionType):
         return any(has_declared_types(x, part) for part in parts)
     if origin is Literal:
+        # Types are compared as well, since True == 1.
         return any(type(x) is type(word) and x == word for word in parts)
     if isinstance(origin, type) and issubclass(origin, tuple):
         return type(x) is tuple and _have_types(x, parts)

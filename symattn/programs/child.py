@@ -168,6 +168,7 @@ class Process:
 
     def send(self, message: tuple[object, ...], limit: float, answers: int = 1) -> Failure | None:
         """Send ``message``, which has so many answers; return a ``Failure`` if the process does not take it in time."""
+        # An answer may name these objects, so that they are known before the question is sent.
         for part in message:
             if isinstance(part, Request | Convention):
                 self._known.update(part.objects())
@@ -236,6 +237,7 @@ class Process:
                 os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._answers.close()
+        # A process that was not reached may hold the pipe open, and the reader then never ends.
         self._reader.join(timeout=1.0)
         for stream in (self._requests, self._errors):
             with contextlib.suppress(OSError):  # unflushed data has no reader any more
@@ -341,6 +343,7 @@ class Process:
         if isinstance(self._process, ForkedProcess):  # whoever waited for it knows its time
             self.spent = max(self._process.worked, self.spent[0]), self.spent[1]
         self._errors.seek(0)
+        # The target may have written there without end.
         written = self._errors.read(100_000).decode("utf-8", errors="replace")
         self.end()
         signals = {s.value: s.name for s in signal.Signals}
@@ -562,6 +565,7 @@ class Child(AbstractContextManager["Child"]):
 
     def turn_to(self, request: Request) -> None:
         """Agree on how the same target is called for another request."""
+        # None until a new convention is agreed on, or a restart meanwhile would call by the old one.
         self._request, self._convention = request, None
         self.convention = self._convention = self._agreed_call()
 

@@ -490,6 +490,7 @@ class Session:
         # A refusal is no fault; the domain is narrowed to inputs that the function accepts.
         if error is not None and (error.refused or refusals.misfits(self, judged)):
             self.refused.append(judged)
+            # At once, so that no further case is tried that the narrower domain excludes.
             refusals.learn(self)
         elif judged.outcome.late:
             self.late.append(judged)
@@ -546,6 +547,7 @@ def verify(
         power or {},
         verdict_alone=verdict_alone,
     )
+    # Another domain starts over with the same options, since the records hold calls outside of it.
     again = partial(
         verify,
         runner,

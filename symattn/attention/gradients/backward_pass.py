@@ -168,6 +168,7 @@ class BackwardPass(StatedFlow):
         """Yield dS, and the gradients of scores before their cap, temperatures and scale."""
         spec = self.attention
         (weights,) = (step for step in forward if step.name == "weights")
+        # Code may take D from the saved output, so that it is a step of its own; other weights have no such sum.
         if spec.is_softmax:
             yield self._state("row_sums", _sum_rows, "rowsum(@0 ⊙ @1)", ["p", "dp"], "row sums")
             written = "log 2 ⊙ @0 ⊙ (@1 − @2)" if spec.base else "@0 ⊙ (@1 − @2)"
@@ -189,6 +190,7 @@ class BackwardPass(StatedFlow):
                 masked = (gradient, "masked")
                 yield self._state(name, _close_forbidden, "open(@1) ⊙ @0", masked, "mask gradient")
             elif step.name == "capped":
+                # The formula names the cap as @cap, whose number is among those of the forward step.
                 run, written = partial(_pass_back_through_cap, spec.softcap), _OF_CAP
                 yield replace(
                     self._state(name, run, written, [gradient, "capped"], "cap gradient"),

@@ -47,6 +47,7 @@ def find_frequencies(spec: Rotary, positions: Any, x: Array, unscaled: Any = Non
         unscaled = inverse_frequencies(spec.width or int(x.shape[-1]), spec.base, like)
     if spec.scaling is None:
         return unscaled
+    # Positions count from 0, so that the largest one tells how long the text is.
     length = int(np.max(np.asarray(positions))) + 1
     return spec.scaling.frequencies(unscaled, spec.base, length)
 

@@ -90,6 +90,7 @@ def _mask_reason(spec: Attention) -> str:
 
 def _apply_score_masks(spec: Attention, names: tuple[str, ...], s: Array, *inputs: Array) -> Array:
     """Apply the masks of ``spec`` to scores in the order additive, boolean, padding, documents, position."""
+    # Labels of documents come last, under one name or two, so that they are read by their place.
     arrays = dict(zip(names[: len(names) - 2 * spec.documents], inputs, strict=False))
     if spec.mask is not None:
         change = masks.add_mask if spec.mask == "additive" else masks.forbid

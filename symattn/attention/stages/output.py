@@ -51,6 +51,7 @@ def closing(flow: Flow) -> None:
         )
     if spec.output_gate and not spec.gates_projection:
         _add_gate_step(flow, "gated" if merge or "w_o" in flow.given else "output")
+    # Outputs of weighted latents are "attended": without a projection, one more step names them "output".
     if merge or "w_o" in flow.given or (absorbed and not spec.output_gate):
         names = [n for n in ("w_o", "b_o") if n in flow.given]
         reason = "output projection" if names else "the heads side by side" if merge else ""

@@ -154,6 +154,7 @@ def _scaled_rotary_frequencies(rope: Rotary, n: Any, width: Any, like: Any) -> A
     frequencies = rotary.inverse_frequencies(width, rope.base, like)
     if rope.scaling is None:
         return frequencies
+    # A scaling that grows with the length counts the tokens before ``start``, too.
     return rope.scaling.frequencies(frequencies, rope.base, n + rope.start)
 
 

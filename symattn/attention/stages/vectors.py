@@ -36,6 +36,7 @@ def norming_values(flow: Flow) -> None:
 def _add_norm_step(flow: Flow, role: str, kind: str, across: bool = False) -> None:
     """Normalise the vectors of a role, or those of all heads ``across``, with a gain and a bias if they are given."""
     names = [n for n in (f"g_{role}", f"beta_{role}") if n in flow.given]
+    # A call may give the bias alone, so that the first letter tells which of both a parameter is.
     parameters = tuple(n[0] for n in names)
     run = (
         norms.unit if kind == "l2" else partial(_normalise_vectors, kind, flow.spec.eps, parameters)

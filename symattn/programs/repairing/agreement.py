@@ -24,6 +24,7 @@ def agrees_with_other_code(before: ast.AST, after: ast.AST) -> bool:
     (True, False)
     """
     old, new = _parts_of(before), _parts_of(after)
+    # A text that was nowhere before is no evidence, even if the edit writes it twice.
     return any(new[text] > count for text, count in old.items())
 
 

@@ -581,6 +581,7 @@ class _EditSearch:
         """Return pairs of an edit that repairs enough calls whole with each of tier 1, and some of tier 2."""
         enough = [(e, n) for e, n in parts if n * _SHARE_OF_HALVES >= self._sampled]
         # Of edits at one place that repair equally many calls, most are the same number in other words.
+        # Reversed, so that of one place the edit with the highest rank is the last one, which stays.
         apart = {(-repaired, _begin_of(edit)): edit for edit, repaired in reversed(enough)}
         halves = [apart[key] for key in sorted(apart)][:_HALVES]
         # The insertions of each rule in turn, since not all of them are tried.

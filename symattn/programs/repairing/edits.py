@@ -815,6 +815,7 @@ class _EditsOfFunction:
         rules: Sequence[BlockRule],
     ) -> None:
         body = getattr(owner, name)
+        # A docstring computes nothing, so that no edit of it repairs anything.
         is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if (
             not isinstance(body, list)

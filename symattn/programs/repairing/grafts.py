@@ -236,6 +236,7 @@ def _operands_elsewhere(
         kind = p.kind_of(operand)
         fits = kind.name in ("float", "floats") and kind.broadcasts_to(p.kind)
         if fits and names <= known:
+            # In brackets, since it becomes an operand of another operation.
             texts.setdefault(f"({text})", kind)
     return list(texts.items())[:_MOST]
 

@@ -32,6 +32,7 @@ def loops_with_other_bounds(before: ast.AST, after: ast.AST) -> list[ast.For | a
     """
     if ast.dump(_without_bounds(before)) != ast.dump(_without_bounds(after)):
         return []
+    # Definitions that are equal but for their bounds have the same loops in the same order.
     pairs = zip(_loops_of(before), _loops_of(after), strict=True)
     return [loop for loop, edited in pairs if _bounds_of(before, loop) != _bounds_of(after, edited)]
 
@@ -96,6 +97,7 @@ def _bounds_of(tree: ast.AST, loop: ast.For | ast.While) -> list[str]:
     waiting = sorted(read & names.keys())
     while waiting:
         name = waiting.pop()
+        # Taken out, so that names whose values read each other come to an end.
         for value in names.pop(name):
             values.append(value)
             further = {n.id for n in ast.walk(value) if isinstance(n, ast.Name)}

@@ -580,6 +580,7 @@ class Sources:
     def users_of(self, names: Collection[str]) -> set[str]:
         """Return the names of the functions that use functions of these names, directly or not, and these names."""
         result, before = set(names), 0
+        # Until a round adds none: a function may be used through any number of others.
         while len(result) > before:
             before = len(result)
             for source in self.functions.values():
@@ -711,6 +712,7 @@ class _Rebuilt:
                 self.value(x.func), *map(self.value, x.args), **keywords
             )
         elif isinstance(x, _CACHED):
+            # A cache of its own, since results of the original must not stand for those of edited code.
             wrapped, settings = x.__wrapped__, x.cache_parameters()
             self._made[id(x)] = functools.lru_cache(**settings)(self.value(wrapped))
         elif _is_jitted(x):
@@ -940,6 +942,7 @@ def _innermost_of_user(f: types.FunctionType) -> types.FunctionType:
 
 def _written_in(root: Any) -> tuple[types.CodeType | None, Mapping[str, Any]]:
     """Return the code of a function, or of the method that calls an instance, and its globals."""
+    # Wrappers may be within each other in any order.
     while True:
         if isinstance(root, functools.partial):
             root = root.func

@@ -95,6 +95,7 @@ def _translations(twin: str, own: str, other: str, name: str, known: Any) -> Ite
     for word in _WORD.findall(twin):
         new = _translated_name(word, other, name)
         if new != word and new in known:
+            # The target keeps the name that it has in this statement, however it would be translated.
             names.setdefault(word, new)
     yield _renamed(twin, names)
     yield _renamed(twin, _names_that_differ(twin, own) | names)

@@ -71,6 +71,7 @@ class FlowWithAttention(StatedFlow):
 
 def change_attention(spec: FlowWithAttention, variant: Variant) -> Compute:
     """Return the run of a definition with a variant of its attention."""
+    # Changes of steps alone leave all other steps to the definition; any other change runs its attention anew.
     if variant.spec is None and variant.inputs is None and variant.values == Variant().values:
         changes = {name: partial(_change_step, run) for name, run in variant.steps.items()}
         return ChangedSteps(spec, changes)
@@ -107,6 +108,7 @@ def run_around_attention(spec: FlowWithAttention, **inputs: Any) -> tuple[Any, .
 
 def _compute_variant(variant: Variant, spec: Attention, arrays: Values) -> Values:
     computed = reference.variant_values(spec, arrays, variant)
+    # Other arrays of the attention have names that the definition may use for arrays of its own.
     return {name: computed[name] for name in ("output", "lse") if name in computed}
 
 

@@ -93,9 +93,11 @@ class CacheFlow(FlowWithAttention):
         if self.static:
             yield state("filled", int, "@0", ("length",), role="length")
         else:
+            # A growing cache has no length among its inputs, since all its slots hold tokens.
             yield state("filled", _count_slots, "slots(@0)", ("k_cache",), role="length")
         new = {"k": "k", "v": "v"}
         if self.rotary is not None:
+            # Keys are rotated once, when they are written: those in the cache have their positions already.
             for name in "qk":
                 yield self.state_step(
                     f"{name}_rotated",

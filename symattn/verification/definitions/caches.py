@@ -171,6 +171,7 @@ def _define_cached_attention(
         numbered=tuple(attending.by_number(flow.inner, made)),
         settings=attending.settings(a),
         kept=frozenset("hg") if a.heads > 1 else frozenset(),
+        # Code may write new tokens into the arrays of the cache itself.
         changes=frozenset(("k_cache", "v_cache")),
         finish=partial(_clear_unfilled_cache_slots, layout) if static else lambda inputs: inputs,
         empties=partial(_filled_otherwise, layout),
@@ -294,6 +295,7 @@ def _make_cached_inner_attention(
         first = np.asarray(values[..., :1, :])
         if queries == 1:
             return first
+        # With one query less, the cache holds the first key.
         later = {**inputs, "q": inputs["q"][..., 1:, :]}
         rest = attended(call, later)
         return None if rest is None else np.concatenate([first, rest], axis=-2)

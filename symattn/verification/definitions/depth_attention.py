@@ -266,6 +266,7 @@ def _yield_mistakes(spec: DepthAttention) -> Iterator[tuple[str, str, Attend]]:
         if len(values.shape) < 3:
             raise Undecided("there is no axis of tokens")
         scores = query @ keys_of(values, gain).mT
+        # The softmax takes the last axis, so that the axis of tokens is moved there, and back.
         weights = softmax(namespace_of(scores).moveaxis(scores, -3, -1))
         return weighted_values(namespace_of(scores).moveaxis(weights, -1, -3), values)
 

@@ -234,10 +234,12 @@ def _compute_with_summed_gates(
         of_keys = rows.erasure
         erasing = before if spec.erases == "before" else sums
         erasure = Erasure(of_keys.p * xp.exp(erasing), of_keys.keys * written)
+        # Beside an erasure values are written as they are, so that they get their factor β here.
         moving = moving._replace(v=rows.written, beta=erasure)
     result = compute_by_tokens(spec, moving)
     if result.state is None:
         return result
+    # What was written has e^{−G_j}, so that e^{G_n} is due at the end.
     return Produced(result.output, xp.exp(sums[..., -1:, :]).mT * result.state)
 
 

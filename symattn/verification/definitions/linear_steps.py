@@ -93,6 +93,7 @@ class _Steps:
 
     spec: LinearAttention
     steps: list[Step] = field(default_factory=list)
+    # The scale divides by the width of queries before a feature map, which may change it.
     now: dict[str, str] = field(default_factory=lambda: {"raw q": "q"})
 
     def add(
@@ -131,6 +132,7 @@ def state_linear_steps(spec: LinearAttention) -> Iterator[Step]:
             blames="cache",
             stands_for="first",
         )
+    # The steps take the first form; the others are further legal ways of the same sums.
     form = list_linear_forms(spec)[0]
     run = partial(_sum_tokens, form, spec)
     written = _write_sums(spec)
@@ -202,6 +204,7 @@ def _divide_by_root(features: Array, q: Array) -> Any:
 def _add_written_values(flow: _Steps) -> None:
     """Add gates and values that a step Δ multiplies, or what is erased and written."""
     spec = flow.spec
+    # After gates and β have their steps, so that the sums take what these give unless a step below says otherwise.
     flow.now |= {"written": "v", "gates of sums": flow.now.get("g", "g")}
     flow.now |= {"erased": flow.now.get("beta", "beta"), "first": "initial_state"}
     if spec.step:

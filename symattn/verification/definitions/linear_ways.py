@@ -225,6 +225,7 @@ def _compute_by_chunks(spec: LinearAttention, rows: FormRows) -> Produced:
 
 
 def list_linear_forms(spec: LinearAttention) -> tuple[Form, ...]:
+    # The delta rule writes what the state lacks, so that each token needs the state after the one before.
     if spec.delta:
         return (compute_by_tokens,)
     forms = (compute_by_pairs, compute_by_tokens)

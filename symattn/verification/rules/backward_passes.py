@@ -71,11 +71,13 @@ def mistakes_of_weights(spec: Any, step: Step) -> Iterator[Mistake]:
             return lambda at: at.right(wrong(at))
         return lambda at: at.right(at.of(dropped.name, wrong(at)))
 
+    # Code that takes D from the saved output has it right, however wrong its weights are.
     beside = {"row_sums": multiply_by_output}
     for words, wrong in _yield_wrong_weights(spec.attention):
         right_values = {valued.name: multiply_values(_take_right_weights)}
         yield _mistake(spec, words, {step.name: wrong})
         yield _mistake(spec, f"{words}, in dV alone", {valued.name: multiply_values(wrong)})
+        # A derivative that reads the scores is right beside wrong weights.
         if step.name not in derivative.of:
             continue
         words_of_scores = f"{words}, in dQ and dK alone"
@@ -131,6 +133,7 @@ def _yield_wrong_weights(attention: Any) -> Iterator[tuple[str, Wrong]]:
             yield words, partial(_weigh_by_sums_without, "masked")
     if attention.sink:
         words = "the sink is left out of the weights of the backward pass"
+        # The weights of the keys, divided by their own sum, are those without a sink.
         yield words, lambda at: at.first / sum_gradient_rows(at.first)
 
 
@@ -163,6 +166,7 @@ def compute_scores_again(at: At, changes: Mapping[str, Change]) -> Any:
         change = changes.get(step.name)
         if change is not None:
             values[step.name] = change(spec.attention, values)
+        # What depends on no change is that of this run.
         elif others & {*step.of}:
             values[step.name] = step.run(*map(values.get, step.of))
         else:
@@ -280,6 +284,7 @@ def _sum_each_tile(width: int, at: At) -> Any:
     keys = int(p.shape[-1])
     tiles = [slice(start, min(start + width, keys)) for start in range(0, keys, width)]
     parts = [sum_gradient_rows(p[..., tile] * dp[..., tile]) for tile in tiles]
+    # 0 times the weights spreads each sum over the keys of its tile.
     wide = [part + 0 * p[..., tile] for part, tile in zip(parts, tiles, strict=True)]
     return at.xp.concat(wide, axis=-1)
 
@@ -361,6 +366,7 @@ def mistakes_of_queries(spec: Any, step: Step) -> Iterator[Mistake]:
     """Yield other products dQ = dS K."""
     keys = _named_by_role(spec, "key gradient")
     assert keys is not None
+    # dK = dSᵀ Q names the queries as they enter the scores: after norms, rotations and cuts.
     queries = keys.of[1]
     words = "dQ is of queries in place of keys"
     yield _mistake(spec, words, {step.name: lambda at: at.right(at.first, at.values[queries])})
@@ -381,6 +387,7 @@ def mistakes_of_keys(spec: Any, step: Step) -> Iterator[Mistake]:
     yield _mistake(spec, words, {step.name: lambda at: at.right(at.first.mT)})
     yield from mistakes_of_stop(spec, step)
     yield from _yield_lost_tiles(spec, "queries", "dK", {step.name: _sum_over_queries})
+    # Code often sums up both in one loop over the queries, and then loses the same tiles of both.
     both = {step.name: _sum_over_queries, values.name: _sum_over_queries}
     yield from _yield_lost_tiles(spec, "queries", "dK and dV", both)
 
@@ -523,6 +530,7 @@ def _yield_passed(spec: Any, step: Step, of_both: str, of_one: str) -> Iterator[
     """Yield the mistakes that a step is passed by a gradient as if it changed nothing."""
     letter = step.name[1]
     alike = {s.name[1]: s.name for s in spec.pipeline_of_all if s.role == step.role}
+    # Both together belong to one of the two steps, or the mistake would come twice.
     if letter == "q" and "k" in alike:
         yield _mistake(spec, of_both, {step.name: _leave_out, alike["k"]: _leave_out})
     words = of_one.format(f"d{letter.upper()}", _STOPPED[letter])

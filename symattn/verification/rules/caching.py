@@ -125,6 +125,7 @@ def mistakes_of_read(spec: Any, step: Step) -> Iterator[Mistake]:
     # Keys and values are read alike.
     if step is not reads[0]:
         return
+    # All slots are read, so that the wrong mask alone decides which of them a token sees.
     of_all: dict[str, Wrong] = {one.name: lambda at: at.first * 1 for one in reads}
     for words, seen in _yield_wrong_masks(spec.static):
         forbidding: dict[str, Wrong] = {"masked": partial(_forbid_unseen, seen)}
@@ -230,6 +231,7 @@ def _return_otherwise(write: Wrong, at: At) -> Any:
 def mistakes_of_returned(spec: Any, step: Step) -> Iterator[Mistake]:
     """Yield mistakes of the caches that are returned: they are returned without the new tokens."""
     returned = _steps_of_role(spec, "returned cache")
+    # Both caches are returned alike, so that the rule runs once.
     if step is not returned[0]:
         return
     for new, of in _group_by_arrays("new tokens", {"k": "new keys", "v": "new values"}, returned):

@@ -381,6 +381,7 @@ def _yield_mistakes_across_heads(
 
     words = "each head is normalised by itself, not all heads together"
     yield mistake(words, lambda at: _normed_in_groups(good, at, 1))
+    # A half of two heads is one head, which the mistake above has.
     if spec.heads > 2 and spec.key_heads % 2 == 0:
         words = "the norm runs over half of the heads at a time (as on two devices), not over all"
         yield mistake(words, lambda at: _normed_in_groups(good, at, _heads_of(at) // 2))

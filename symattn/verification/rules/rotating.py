@@ -210,6 +210,7 @@ def of_tables(spec: Rotary) -> Iterator[tuple[str, TableChanges]]:
 def of_frequencies(spec: Rotary) -> Iterator[tuple[str, TableChanges]]:
     """Yield wrong frequencies: of other exponents, another base, or another scaling."""
     for words, exponent in _EXPONENTS.items():
+        # If all columns are rotated, the exponents of all columns are right.
         if spec.width is not None or "all columns" not in words:
             yield words, {"frequencies": partial(_raise_to_exponents, exponent)}
     for base in (100, 1000, 10000, 100000, 500000, 1000000):
@@ -217,6 +218,7 @@ def of_frequencies(spec: Rotary) -> Iterator[tuple[str, TableChanges]]:
         if float(spec.base) not in (base, base**2):
             words = f"the base of the frequencies is {base}, not {float(spec.base):g}"
             yield words, of_other_base(base)
+    # A linear scaling divides every frequency: here the first would be right, and the second leave it out.
     if not isinstance(spec.scaling, LinearScaling | None):
         for words, other in _STRETCHED.items():
             yield words, {"frequencies": partial(_stretch_frequencies, other)}
@@ -336,6 +338,7 @@ def of_sections(spec: Rotary) -> Iterator[tuple[str, TableChanges]]:
         words = "rows of the positions take turns to the last pair: no section ends"
         wrong_rows[words] = tuple(pair % m for pair in range(pairs_in_all))
     for words, rows in wrong_rows.items():
+        # With sections of one size, other orders and sizes in reverse may be the right rows.
         if rows != right_rows:
             yield words, {"angles": partial(_turn_by_rows, rows)}
     words = "the frequencies start again in each section"
@@ -677,6 +680,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         ):
             yield _make_rotation_mistake(words, roles, changes=_WITHOUT_MAGNITUDE)
         for words, changes in of_tables(position):
+            # Positions that are given need not be 0, 1, 2, …, and then counting from 0 changes differences as well.
             if not words.startswith(_ALIKE[: len(_ALIKE) - (position.given == "positions")]):
                 yield _make_rotation_mistake(words, "qk", changes=changes)
             if not words.startswith(_ALIKE):

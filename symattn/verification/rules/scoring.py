@@ -257,6 +257,7 @@ _COUNTS: dict[str, Callable[[int], int]] = {
 def _other_slopes(h: int) -> Iterator[tuple[str, Exponents]]:
     """Yield wrong exponents e of slopes 2^(−e) of h heads, each once: in other orders, and by other formulas."""
     right: Exponents = [*relative.slope_exponents(h)]
+    # For a power of two of heads several formulas give the right slopes, or the same wrong ones.
     known = {tuple(right)}
     m = _COUNTS["m), m the power of two below the number of heads"](h)
     between = [Fraction(4 * (t + 1), m) for t in range(2 * m)]
