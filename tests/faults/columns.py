@@ -22,7 +22,7 @@ from time import process_time
 from typing import Any
 
 from symattn import Attention, Report, SymattnError
-from symattn.attention import inputs
+from symattn.attention import inputs, letters_of_attention
 from symattn.bounds import reference
 from symattn.bounds.called_target import Layout
 from symattn.bounds.mistake import Compute
@@ -76,7 +76,7 @@ def output_alone(spec: Attention, layout: Layout = "nd") -> Definition:
         ways=(laid(spec), *(laid(partial(_first_output, way)) for way in others)),
         mistakes=Later(lambda: attending.known_mistakes(wrong)),
         others=(),
-        numbered=tuple(attending.by_number(spec, of_variant, {*reference.SCORES, "weights"})),
+        numbered=tuple(attending.by_number(spec, of_variant, {*letters_of_attention.SCORES, "weights"})),
         output_run=attending.run_of(spec, layout),
     )
 
