@@ -71,6 +71,8 @@ _REASONS_WITHOUT_INPUT = {
         "bias-as-mask up-projection-missing residual-twice part-missing",
     "the code stands for any operation in place of any other one, both of which the sentence names":
         "operation-other",
+    "the code is that of a term which a new field adds; those of symattn's own fields have codes with their names":
+        "term-missing term-twice term-sign term-off term-of-other-head term-limit",
 }  # fmt: skip
 
 

@@ -174,6 +174,7 @@ EXAMPLES: tuple[Any, ...] = (
             {"position": Rotary()},
             {"bias": True},
             {"causal": True},
+            {"temperature": 0.5, "temperature_rate": 2},
         )
     ),
     Gradient(LinearAttention(feature="identity", normalised=False, gate="token", delta=True)),

@@ -24,6 +24,7 @@ _WITHOUT = {
     "rotary-frequencies-rounded", "scores-overflow", "up-projection-missing",
     "variance-cancels", "views-misread",
     "state-transposed", "output-gate-late",
+    "term-limit", "term-missing", "term-of-other-head", "term-off", "term-sign", "term-twice",
 }  # fmt: skip
 _PLAIN = (
     "scale-missing", "mask-top-left", "kv-heads-tiled", "rescale-sum", "window-short", "scale-off",
