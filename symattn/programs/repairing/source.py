@@ -25,6 +25,12 @@ from typing import Any
 from symattn.programs.names import Function
 from symattn.programs.refusing import LIBRARY, installed, is_users_file
 from symattn.programs.repairing import edited_kernels
+from symattn.programs.repairing.holding import (
+    TABLES,
+    copy_attributes,
+    has_attributes_only,
+    items_of_table,
+)
 from symattn.verification.repair import Replacement, replaced
 
 #: Code that reaches beyond numbers is never edited: a changed argument could delete a file.
@@ -449,6 +455,10 @@ class Sources:
         # by id: kept alive, and the order in which they were reached
         self._objects: dict[int, Any] = {}
         self.functions: dict[int, SourceFunction] = {}
+        # tables and objects of libraries that hold reached functions, by id
+        self._holders: dict[int, Any] = {}
+        # by id: those whose parts are not all known yet
+        self._undecided_holders: set[int] = set()
         self._codes: dict[int, types.CodeType] = {}
         code, space = _written_in(root)
         self.file = str(code.co_filename) if code else ""
@@ -505,7 +515,7 @@ class Sources:
             self._objects[id(x)] = x
             # Functions of other files run as they are, except for what they wrap.
             if x.__code__.co_filename != self.file:
-                self._collect_wrapped_function(x)
+                self._collect_holder(x, self._functions_of_closure(x))
                 return
             if (source := read_function(x, self.text)) is not None:
                 self.functions[id(x)] = source
@@ -522,14 +532,61 @@ class Sources:
             self._objects[id(x)] = x
             for part in (*methods.values(), *parts_of(x).values()):
                 self._collect_reachable_objects(part)
+        elif type(x) in TABLES:
+            self._collect_holder(x, self._functions_of_table(x))
+        elif has_attributes_only(x):
+            self._collect_holder(x, self._functions_of_attributes(x))
 
-    def _collect_wrapped_function(self, x: types.FunctionType) -> None:
-        """Reach the function that decorators of other files wrap. All else of other files runs as it is."""
-        wrapped = _wrapped_by(x)
-        if wrapped is not None:
-            self._collect_reachable_objects(wrapped)
-        if wrapped is None or id(wrapped) not in self._objects:
-            del self._objects[id(x)]
+    def _collect_holder(self, x: Any, parts: Iterable[Any]) -> None:
+        """Reach the parts of an object that no text of the file defines, and the object itself if it holds one."""
+        # Recorded before its parts, which may refer to it.
+        self._objects[id(x)] = self._holders[id(x)] = x
+        self._undecided_holders.add(id(x))
+        parts = list(parts)
+        for part in parts:
+            self._collect_reachable_objects(part)
+        self._undecided_holders.remove(id(x))
+        # An object that only leads back to itself runs as it is.
+        reached = [part for part in parts if id(part) in self._objects]
+        if all(id(part) in self._undecided_holders for part in reached):
+            del self._objects[id(x)], self._holders[id(x)]
+
+    def _functions_of_closure(self, f: types.FunctionType) -> Iterator[Any]:
+        """Yield the functions and tables in the closure of another file's function."""
+        for _, content in _yield_closure_contents(f):
+            if type(content) in TABLES or self._is_function_to_reach(content):
+                yield content
+
+    def _functions_of_attributes(self, x: Any) -> Iterator[Any]:
+        """Yield the functions and tables among the attributes of a library's object."""
+        for part in vars(x).values():
+            if type(part) in TABLES or self._is_function_to_reach(part):
+                yield part
+
+    def _is_function_to_reach(self, x: Any) -> bool:
+        """Return whether an object is a function, or wraps one of the file."""
+        return isinstance(x, types.FunctionType) or self._is_of_file(x)
+
+    def _is_of_file(self, x: Any) -> bool:
+        """Return whether the file defines a function or class, or the function that an object wraps or calls."""
+        if isinstance(x, type):
+            own = (f for member in vars(x).values() for f in functions_of_member(member))
+            return any(f.__code__.co_filename == self.file for f in own)
+        code, _ = _written_in(x.fn if edited_kernels.is_kernel(x) else x)
+        return code is not None and code.co_filename == self.file
+
+    def _functions_of_table(self, table: Any) -> Iterator[Any]:
+        """Yield the tables in a table, and what the file defines outside of functions.
+
+        A call may fill a table with functions of its own: a cache, which is another one in another process.
+        """
+        for item in items_of_table(table):
+            if type(item) in TABLES:
+                yield item
+            elif self._is_of_file(item):
+                code, _ = _written_in(item)
+                if code is None or "<locals>" not in code.co_qualname:
+                    yield item
 
     def _reach_kernel(self, x: Any) -> None:
         """Reach a kernel whose text can be read; one from elsewhere runs as it is."""
@@ -553,7 +610,8 @@ class Sources:
         if not in_file or not is_plain or any(map(_has_hook_of_subclasses, x.__mro__[1:])):
             return
         self._objects[id(x)] = x
-        for part in (*x.__bases__, *in_file):
+        tables = [member for member in vars(x).values() if type(member) in TABLES]
+        for part in (*x.__bases__, *in_file, *tables):
             self._collect_reachable_objects(part)
 
     @cached_property
@@ -731,6 +789,10 @@ class _Rebuilt:
             self._made[id(x)] = edited_kernels.with_kernel(x, self.value(x.fn), base)
         elif isinstance(x, type):
             return self._rebuild_class(x)
+        elif type(x) in TABLES:
+            return self._rebuild_table(x)
+        elif id(x) in self._sources._holders:
+            return self._rebuild_holder(x)
         else:
             self._made[id(x)] = self._rebuild_instance(x)
         return self._made[id(x)]
@@ -741,9 +803,7 @@ class _Rebuilt:
         left_out = {*methods, "__dict__", "__weakref__"}
         # Copied, since a cache of the class belongs to the user's code.
         members = {
-            n: copy(member) if type(member) in _CONTAINERS else member
-            for n, member in vars(x).items()
-            if n not in left_out
+            n: self._copy_container(member) for n, member in vars(x).items() if n not in left_out
         }
         result = type(x)(x.__name__, tuple(map(self.value, x.__bases__)), members)
         # Recorded before its methods, which refer to it by name and by ``super()``.
@@ -760,6 +820,34 @@ class _Rebuilt:
             fget, fset, fdel = map(self.value, (member.fget, member.fset, member.fdel))
             return property(fget, fset, fdel, member.__doc__)
         return self.value(member)
+
+    def _copy_container(self, x: Any) -> Any:
+        """Return a copy of a container, or the rebuilt object in place of a reached one; others as they are."""
+        is_shared = id(x) not in self._sources._objects and type(x) in _CONTAINERS
+        return copy(x) if is_shared else self.value(x)
+
+    def _rebuild_table(self, x: Any) -> Any:
+        """Return a table of rebuilt items; functions may be its keys."""
+        if type(x) is tuple:
+            self._made[id(x)] = tuple(map(self.value, x))
+            return self._made[id(x)]
+        # Recorded before its items, which may refer to it.
+        result = self._made[id(x)] = type(x)()
+        if type(x) is list:
+            result.extend(map(self.value, x))
+        else:
+            result.update((self.value(key), self.value(part)) for key, part in x.items())
+        return result
+
+    def _rebuild_holder(self, x: Any) -> Any:
+        """Return a copy of a library's object that holds rebuilt functions."""
+        result = copy_attributes(x)
+        # Recorded before its parts, which may refer to it.
+        self._made[id(x)] = result
+        for name, part in vars(x).items():
+            # Copied, since the library may keep results of the original there.
+            vars(result)[name] = self._copy_container(part)
+        return result
 
     def _rebuild_instance(self, x: Any) -> Any:
         """Return a copy of an instance, with its parts rebuilt, whose class has rebuilt methods."""
@@ -855,9 +943,11 @@ class _Rebuilt:
         # Recorded before it is filled, since its functions lead back to it.
         new = self._spaces[id(space)] = dict(space)
         for name, x in space.items():
-            # A cache that is empty in the text begins anew; other containers are copied.
+            # A cache that is empty in the text begins anew, but for a table of registered functions.
+            is_table = id(x) in self._sources._objects
             if type(x) in _CONTAINERS and name != "__builtins__":
-                new[name] = type(x)() if name in self._sources.text.empty_at_first else copy(x)
+                is_cache = name in self._sources.text.empty_at_first and not is_table
+                new[name] = type(x)() if is_cache else self._copy_container(x)
             elif id(x) in self._sources._objects:
                 new[name] = self.value(x)
         new.update(self._names)
@@ -914,11 +1004,20 @@ def parts_of(x: Any) -> dict[str, Any]:
     return {**(vars(x) if hasattr(x, "__dict__") else {}), **modules_within(x)}
 
 
+def _is_wrapped_by_jax(x: Any) -> bool:
+    """Return whether an object of JAX calls a function of Python: compiled, or with rules of its own."""
+    return type(x).__module__.startswith("jax") and callable(getattr(x, "__wrapped__", None))
+
+
 def _is_jitted(x: Any) -> bool:
-    """Return whether JAX compiles a function of Python."""
-    return type(x).__module__.startswith("jax") and isinstance(
-        getattr(x, "__wrapped__", None), types.FunctionType
-    )
+    """Return whether JAX compiles a function of Python, without rules for its gradient."""
+    if not _is_wrapped_by_jax(x):
+        return False
+    # A compiled function has copies of the attributes of what it wraps.
+    if not has_attributes_only(x):
+        return True
+    functions = [part for part in vars(x).values() if isinstance(part, types.FunctionType)]
+    return all(function is x.__wrapped__ for function in functions)
 
 
 def _wrapped_by(x: Any) -> types.FunctionType | None:
@@ -948,7 +1047,7 @@ def _written_in(root: Any) -> tuple[types.CodeType | None, Mapping[str, Any]]:
             root = root.func
         elif isinstance(root, types.MethodType):
             root = root.__func__
-        elif isinstance(root, _CACHED) or _is_jitted(root):
+        elif isinstance(root, _CACHED) or _is_wrapped_by_jax(root):
             root = root.__wrapped__
         elif edited_kernels.is_helion_kernel(root):
             root = root.fn

@@ -1,0 +1,215 @@
+"""Functions that a statement of the module registers are edited with the function that uses them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symattn.programs.repairing.edits import enumerate_edits
+from symattn.programs.repairing.observing import observe
+from symattn.programs.repairing.source import Sources
+from tests.programs.repairing.programs import loaded
+
+TABLE = """
+def double(x):
+    return x + 2
+
+def unrelated(x):
+    return x - 2
+
+TABLE = {"double": double, "more": [{"unrelated": unrelated}]}
+
+def run(x):
+    return TABLE["double"](x)
+"""
+DECORATED = """
+TABLE = {}
+
+def register(name):
+    def add(function):
+        TABLE[name] = function
+        return function
+    return add
+
+@register("double")
+def double(x):
+    return x + 2
+
+@register("unrelated")
+def unrelated(x):
+    return x - 2
+
+def run(x):
+    return TABLE["double"](x)
+"""
+KEYED_BY_FUNCTION = """
+RULES = {}
+
+def register(function, rule):
+    RULES[function] = rule
+
+def single(x):
+    return x
+
+def double(x):
+    return x + 2
+
+register(single, double)
+
+def run(x):
+    return RULES[single](x)
+"""
+IN_A_CLASS = """
+def double(x):
+    return x + 2
+
+class Runner:
+    TABLE = (double,)
+
+    def __call__(self, x):
+        return Runner.TABLE[0](x)
+
+def run(x):
+    return Runner()(x)
+"""
+OBJECT_OF_A_LIBRARY = """
+from types import SimpleNamespace
+
+def double(x):
+    return x + 2
+
+RULES = SimpleNamespace()
+RULES.double = double
+
+def run(x):
+    return RULES.double(x)
+"""
+
+
+def _count_right_edits(run: Callable[..., Any], *, of: float, expected: float) -> int:
+    """Return how many edits of `+` make the function right; fails if one changes the original."""
+    before = run(of)
+    sources = Sources(run)
+    seen = observe(sources, lambda function: function(of))
+    edits = [e for e in enumerate_edits(sources, seen, (), (1,)) if "* 2" in e.new]
+    values = [sources.edited(sources.at(e.place), e.replacements)(of) for e in edits]
+    assert run(of) == before
+    return values.count(expected)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TABLE,
+        DECORATED,
+        KEYED_BY_FUNCTION,
+        IN_A_CLASS,
+        OBJECT_OF_A_LIBRARY,
+        OBJECT_OF_A_LIBRARY.replace("types", "argparse").replace("SimpleNamespace", "Namespace"),
+    ],
+)
+def test_a_registered_function_is_edited(tmp_path: Path, text: str) -> None:
+    assert _count_right_edits(loaded(tmp_path, text, function="run"), of=3.0, expected=6.0) == 1
+
+
+@pytest.mark.parametrize("text", [TABLE, DECORATED])
+def test_a_registered_function_that_does_not_run_is_not_edited(tmp_path: Path, text: str) -> None:
+    sources = Sources(loaded(tmp_path, text, function="run"))
+    names = {key: source.function.__name__ for key, source in sources.functions.items()}
+    assert {"double", "unrelated"} <= {*names.values()}
+    seen = observe(sources, lambda function: function(3.0))
+    seen.of_wrong = True
+    edited = {names[sources.at(e.place)] for e in enumerate_edits(sources, seen, (), (1, 2, 3))}
+    assert "double" in edited
+    assert "unrelated" not in edited
+
+
+@pytest.mark.parametrize("text", [TABLE, DECORATED])
+def test_a_registered_function_that_opens_files_lets_none_be_edited(tmp_path: Path, text: str) -> None:
+    unsafe = text.replace("return x - 2", "return open(x)")
+    assert Sources(loaded(tmp_path, text, function="run")).editable
+    assert Sources(loaded(tmp_path, unsafe, function="run")).editable == []
+
+
+def test_a_table_that_nothing_reads_is_not_reached(tmp_path: Path) -> None:
+    text = TABLE.replace('TABLE["double"](x)', "double(x)")
+    sources = Sources(loaded(tmp_path, text, function="run"))
+    assert [s.function.__name__ for s in sources.functions.values()] == ["run", "double"]
+
+
+CACHE = """
+CACHE = {}
+
+def run(x):
+    if "add" not in CACHE:
+        CACHE["add"] = lambda y: y + x
+    return CACHE["add"](x)
+"""
+
+
+def test_a_cache_of_functions_that_calls_fill_begins_anew(tmp_path: Path) -> None:
+    run = loaded(tmp_path, CACHE, function="run")
+    assert run(1) == 2
+    assert Sources(run).rebuild()(3) == 6
+
+
+def test_results_in_an_object_of_a_library_stay_those_of_the_original(tmp_path: Path) -> None:
+    text = "import numpy as np\n\ndef double(x):\n    return x + 2\n\n"
+    text += "each = np.vectorize(double)\n\ndef run(x):\n    return each(x)\n"
+    run = loaded(tmp_path, text, function="run")
+    rebuilt = Sources(run).rebuild()
+    results = rebuilt(np.arange(3.0)), run(np.arange(3.0))
+    assert [list(result) for result in results] == [[2, 3, 4], [2, 3, 4]]
+    assert rebuilt.__globals__["each"].pyfunc is not run.__globals__["each"].pyfunc
+
+
+RULE_OF_JAX = """
+import jax
+
+@jax.custom_vjp
+def square(x):
+    return x * x
+
+def forward(x):
+    return x * x, x
+
+def pull(x, g):
+    return (g * (x + 2),)
+
+square.defvjp(forward, pull)
+
+def run(x):
+    return jax.grad(square)(x)
+"""
+PUSH_OF_JAX = """
+import jax
+
+@jax.custom_jvp
+def square(x):
+    return x * x
+
+square.defjvps(lambda t, y, x: t * (x + 2))
+
+def run(x):
+    return jax.grad(square)(x)
+"""
+PUSH_IN_ONE = PUSH_OF_JAX.replace(
+    "square.defjvps(lambda t, y, x: t * (x + 2))",
+    "@square.defjvp\ndef push(x, t):\n    return square(*x), t[0] * (x[0] + 2)",
+)
+PUSH_OF_EACH = PUSH_OF_JAX.replace(
+    "square.defjvps(lambda t, y, x: t * (x + 2))",
+    "def push(t, y, x):\n    return t * (x + 2)\n\nsquare.defjvps(push)",
+)
+COMPILED_RULE = RULE_OF_JAX.replace("def run", "compiled = jax.jit(square)\n\ndef run").replace(
+    "jax.grad(square)", "jax.grad(compiled)"
+)
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("text", [RULE_OF_JAX, PUSH_IN_ONE, PUSH_OF_EACH, COMPILED_RULE])
+def test_the_rule_of_a_gradient_of_jax_is_edited(tmp_path: Path, text: str) -> None:
+    pytest.importorskip("jax")
+    assert _count_right_edits(loaded(tmp_path, text, function="run"), of=3.0, expected=6.0) == 1
