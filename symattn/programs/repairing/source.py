@@ -31,6 +31,11 @@ from symattn.programs.repairing.holding import (
     has_attributes_only,
     items_of_table,
 )
+from symattn.programs.repairing.operators import (
+    functions_of_operator,
+    kernel_of_operator,
+    with_functions,
+)
 from symattn.verification.repair import Replacement, replaced
 
 #: Code that reaches beyond numbers is never edited: a changed argument could delete a file.
@@ -534,6 +539,8 @@ class Sources:
                 self._collect_reachable_objects(part)
         elif type(x) in TABLES:
             self._collect_holder(x, self._functions_of_table(x))
+        elif kernel_of_operator(x) is not None:
+            self._collect_holder(x, functions_of_operator(x))
         elif has_attributes_only(x):
             self._collect_holder(x, self._functions_of_attributes(x))
 
@@ -791,6 +798,8 @@ class _Rebuilt:
             return self._rebuild_class(x)
         elif type(x) in TABLES:
             return self._rebuild_table(x)
+        elif kernel_of_operator(x) is not None:
+            self._made[id(x)] = with_functions(x, self.value)
         elif id(x) in self._sources._holders:
             return self._rebuild_holder(x)
         else:
@@ -1051,6 +1060,8 @@ def _written_in(root: Any) -> tuple[types.CodeType | None, Mapping[str, Any]]:
             root = root.__wrapped__
         elif edited_kernels.is_helion_kernel(root):
             root = root.fn
+        elif (kernel := kernel_of_operator(root)) is not None:
+            root = kernel
         else:
             break
     if isinstance(root, types.FunctionType):

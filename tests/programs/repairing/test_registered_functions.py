@@ -213,3 +213,65 @@ COMPILED_RULE = RULE_OF_JAX.replace("def run", "compiled = jax.jit(square)\n\nde
 def test_the_rule_of_a_gradient_of_jax_is_edited(tmp_path: Path, text: str) -> None:
     pytest.importorskip("jax")
     assert _count_right_edits(loaded(tmp_path, text, function="run"), of=3.0, expected=6.0) == 1
+
+
+OPERATOR_OF_TORCH = """
+import torch
+
+@torch.library.custom_op("symattn_tests::square_{name}", mutates_args=())
+def square(x: torch.Tensor, times: float = 1.0) -> torch.Tensor:
+    return x * x
+
+def keep(ctx, inputs, output):
+    ctx.save_for_backward(inputs[0])
+
+def pull(ctx, g):
+    x, = ctx.saved_tensors
+    return g * (x + 2), None
+
+square.register_autograd(pull, setup_context=keep)
+
+def run(x):
+    x = torch.tensor(x, requires_grad=True)
+    square(x).backward()
+    return float(x.grad)
+"""
+
+
+@pytest.mark.torch
+def test_the_rule_of_an_operator_of_torch_is_edited(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    text = OPERATOR_OF_TORCH.replace("{name}", "right")
+    run = loaded(tmp_path, text, function="run")
+    assert Sources(run).rebuild()(4.0) == run(4.0) == 6
+    assert _count_right_edits(run, of=3.0, expected=6.0) == 1
+
+
+@pytest.mark.torch
+def test_an_operator_without_a_rule_has_no_gradient_when_rebuilt(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    text = OPERATOR_OF_TORCH.replace("{name}", "bare").replace("square.register_autograd", "print")
+    run = loaded(tmp_path, text.replace(", setup_context=keep", ""), function="run")
+    sources = Sources(run)
+    assert [s.function.__name__ for s in sources.functions.values()] == ["run", "square"]
+    for function in (run, sources.rebuild()):
+        with pytest.raises(RuntimeError):
+            function(3.0)
+
+
+@pytest.mark.torch
+def test_an_operator_that_writes_into_its_inputs_is_left_as_it_is(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    text = """
+import torch
+
+@torch.library.custom_op("symattn_tests::doubled", mutates_args=("x",))
+def double(x: torch.Tensor) -> None:
+    x.mul_(2)
+
+def run(x):
+    double(x)
+    return x
+"""
+    sources = Sources(loaded(tmp_path, text, function="run"))
+    assert [s.function.__name__ for s in sources.functions.values()] == ["run"]
