@@ -40,7 +40,7 @@ def functions_of_operator(x: Any) -> Iterator[types.FunctionType]:
     yield from (rule for rule in rules if isinstance(rule, types.FunctionType))
 
 
-def with_functions(x: Any, rebuilt: Callable[[Any], Any]) -> Callable[..., Any]:
+def rebuild_operator(x: Any, rebuilt: Callable[[Any], Any]) -> Callable[..., Any]:
     """Return a function that computes what an operator does, also backward, with rebuilt functions."""
     torch = sys.modules["torch"]
     kernel, set_up, pull = map(

@@ -34,7 +34,7 @@ from symattn.programs.repairing.holding import (
 from symattn.programs.repairing.operators import (
     functions_of_operator,
     kernel_of_operator,
-    with_functions,
+    rebuild_operator,
 )
 from symattn.verification.repair import Replacement, replaced
 
@@ -799,7 +799,7 @@ class _Rebuilt:
         elif type(x) in TABLES:
             return self._rebuild_table(x)
         elif kernel_of_operator(x) is not None:
-            self._made[id(x)] = with_functions(x, self.value)
+            self._made[id(x)] = rebuild_operator(x, self.value)
         elif id(x) in self._sources._holders:
             return self._rebuild_holder(x)
         else:
