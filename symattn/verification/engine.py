@@ -78,10 +78,10 @@ _SMALLER_SEED = 31  # of the cases in which only some sizes are large
 _LEAST = power.LEAST  # cases of each group, if it has so many
 _FOR_LAST = 0.25  # share of the processor time that is reserved for the last groups
 _SHRUNK = 2  # factor by which a case must be smaller to stand for the large ones
-# calls in the memory of earlier ones, and the number of inputs that these start from
+# the group of calls in the memory of earlier ones
 _MEMORY = "memory"
 _BASES = 3  # right cases, each repeated with memory that was used before
-_ENDS = 6  # the same for calls that ended the process
+_ENDS = 6  # calls that ended the process, after which no more are made
 Progress = Callable[[str], None]
 
 
@@ -329,7 +329,8 @@ class Session:
         judged = self.run_case(replace(case, interpreted=False), or_smaller)
         is_right = judged.finding is None and judged.outcome.error is None
         self.distrusts_numpy = is_right
-        self.confirmed.add((case.group, judged.finding))
+        if not is_right:
+            self.confirmed.add((case.group, judged.finding))
         return judged
 
     def _may_stand_unconfirmed(self, judged: CaseResult) -> bool:
