@@ -77,6 +77,7 @@ def scene(source: str | PathLike[str] | None = None, query: int = 1, **fields: o
     last = walks[-1][1]
     drawn = Scene(f"Query, keys and values of {last.sheet.name}, at their true angles")
     result = [(called, walk, angles(walk, query)) for called, walk in walks]
+    # A sheet is 480 units wide (``scene.WIDTH``), and the pictures share it.
     wide = 480 / len(result)
     # One scale for all pictures, or lengths would not compare.
     scale = min(_fit_plane_of_arrows(each, 0, wide).scale for _, _, each in result)
@@ -160,6 +161,7 @@ def _draw_fan_of_keys(
     others = sorted(others_in_fan, key=fan.degrees.__getitem__)
     for rank, j in enumerate(others):
         drawn.line(plane.origin, plane.at(fan.tips[j]), role="k", head=True)
+        # Every arc has a radius of its own, or arcs of several keys would lie on each other.
         radius = 46.0 - 18 * rank if rank < 2 else 46.0 + 14 * (rank - 1)
         drawn.add(plane.arc(fan.degrees[j], radius))
     drawn.line(plane.origin, plane.at((fan.length, 0.0)), role="q", width=2.6, head=True)
@@ -197,6 +199,7 @@ class Basis:
     @staticmethod
     def of(values: Sequence[Vector]) -> Basis:
         """Return the directions along the first nonzero value, and towards the value farthest from this line."""
+        # Squares are exact, so that a value close to zero still gives a direction.
         first = next((v for v in values if not dot(v, v).is_zero()), None)
         if first is None:
             raise InputError("all values are zero, so there is no plane to draw them in")
@@ -242,6 +245,7 @@ def summed(drawn: Scene, walk: Walk, query: int, y: float) -> tuple[float, str]:
     """Draw the weighted values tip to tail, and their sum; return the foot and the description."""
     weights, arrays = (walk.arrays[name] for name in walk.mixing.of[:2])
     row = weights[query - 1]
+    # A value of weight 0 adds nothing to the sum, and gets no arrow.
     weights_of_keys = enumerate(row)
     values = {j: tuple(arrays[j]) for j, x in weights_of_keys if not x.is_zero()}
     if not values or not all(isinstance(x, Quotient) for v in values.values() for x in v):
@@ -277,12 +281,14 @@ def _draw_sum_of_values(
         drawn.line(plane.at(start), plane.at(end), role="v", width=1.7, head=True)
     end = plane.at(corners[-1])
     side = plane.at(terms[-1].step)
+    # The last term also starts at the origin, and spans a parallelogram with the sum of the earlier terms.
     if len(terms) > 1:
         drawn.line(plane.origin, side, role="v", width=1.4, head=True)
         drawn.line(side, end, role="mute", width=1, dash="5 4")
     drawn.line(plane.origin, end, role="output", width=3.2, head=True)
     tips = [(term.name, plane.at(term.point)) for term in terms]
     ends = [*tips, (output, end)]
+    # Names of points that lie close together would be written over each other.
     heights = apart([y for _, (_, y) in ends], 18.0)
     for (called, (x, _)), y in zip(ends, heights, strict=True):
         small(drawn, x + 9, y + 4, called, "ink")
@@ -334,6 +340,7 @@ class DrawingPlane:
         xs, ys = zip(*points, (0.0, 0.0), strict=True)
         wide = max(xs) - min(xs)
         high = max(ys) - min(ys)
+        # Points without extent in one direction leave the scale to the other direction.
         scale = min(width / wide if wide else 1e9, height / high if high else 1e9)
         left_edge = x - min(xs) * scale
         return DrawingPlane((left_edge, y + max(ys) * scale), scale)
@@ -345,6 +352,7 @@ class DrawingPlane:
 
     def arc(self, degrees: float, radius: float, role: Role = "mute", start: float = 0.0) -> Line:
         """Return an arc about the origin from ``start`` to ``degrees``, with ``radius`` in units of the sheet."""
+        # With a chord every 3 degrees the corners of an arc are not seen.
         steps = max(2, round(abs(degrees - start) / 3))
         turns = (radians(start + (degrees - start) * i / steps) for i in range(steps + 1))
         return Line(
@@ -386,6 +394,7 @@ def beside(
         outside = box[0] < _EDGE or box[1] < _EDGE or beyond_right
         labels = sum(overlap(box, other.box) for other in scene.labels)
         lines = sum(_is_box_crossed(item, box) for item in scene.items if isinstance(item, Line))
+        # Leaving the sheet costs most, a covered label more than a crossed line; nearer places win ties.
         cost = 1000.0 * outside + 100.0 * labels + 4.0 * lines + i * 0.1
         costs.append((cost, i))
     scene.add(replace(tried[min(costs)[1]]))
@@ -406,6 +415,7 @@ def _is_box_crossed(line: Line, box: Rectangle) -> bool:
     segments = zip(line.points, line.points[1:], strict=False)
     for (x0, y0), (x1, y1) in segments:
         far_along = max(abs(x1 - x0), abs(y1 - y0))
+        # Samples are about 3 units apart, which is less than the height of a label.
         steps = max(2, int(far_along / 3))
         for i in range(steps + 1):
             x = x0 + (x1 - x0) * i / steps

@@ -24,6 +24,7 @@ _ROLES: dict[str, Role] = {"query": "q", "key": "k", "value": "v", "score": "sco
 # Length of the longest side; most per entry of an axis; least that is still seen.
 _LONGEST, _UNIT, _LEAST = 56.0, 8.0, 5.0
 _LEFT, _RIGHT = 12.0, 474.0
+# A letter with an index, or a capital letter that does not begin a word.
 _LETTER = re.compile(r"(?<![a-z{_])(?:([A-Za-zωθ]′*)_(\w+)|([A-Z]′*)(?![a-z]))")
 
 
@@ -77,6 +78,7 @@ def scene(source: str | PathLike[str] | None = None, **fields: object) -> Scene:
 
 def _list_arrays_step_reads(step: Step) -> tuple[str, ...]:
     """Return the arrays whose numbers the step reads, without those of which it uses only a length."""
+    # A step may use only the width of these arrays; it reads the numbers if its formula has the array's letter.
     result = {*"qkv", "q_rotated", "k_rotated", "q_normed", "k_normed", "k_r", "q_joined"}
     mark = Name("?")
     return tuple(
@@ -121,6 +123,7 @@ def _make_forms_of_arrays(
         name: [prod(int(f) if f.isdecimal() else known.get(f, 4) for f in axis) for axis in result]
         for name, result in axes.items()
     }
+    # Only the last two axes are drawn as sides; heads are drawn as a stack.
     longest = max(n for of in lengths.values() for n in of[-2:])
     unit = min(_UNIT, _LONGEST / longest)
     words = {
@@ -186,6 +189,7 @@ def _draw_row_of_step(drawn: Scene, step: Step, forms: Mapping[str, DrawnForm], 
     operands = ((forms[name], "") for name in step.of)
     for form, sign in (*operands, (forms[step.name], "→")):
         before = 24.0 if sign else 0.0
+        # A rectangle that is wider than the sheet gets a line of its own.
         if x + before + form.width > _RIGHT and line:
             y, x = _draw_line_of_forms(drawn, line, y), _LEFT + 24
             line = []
@@ -194,6 +198,7 @@ def _draw_row_of_step(drawn: Scene, step: Step, forms: Mapping[str, DrawnForm], 
     words = _LETTER.sub(lambda m: "{" + (m[3] or f"{m[1]}_{m[2]}") + "}", text(step.formula))
     height = max(form.sides[1] for _, form, _ in line)
     formula = Label(_RIGHT, y + height / 2 + 5, words, SMALL, "mute", "end")
+    # Without room behind the rectangles the formula is left out.
     if formula.box[0] > x:
         drawn.add(formula)
     return _draw_line_of_forms(drawn, line, y)
@@ -210,12 +215,14 @@ def _draw_line_of_forms(
         width, height = form.sides
         middle = x + form.width / 2
         top = y + (high - height) / 2
+        # From back to front, since later boxes cover earlier boxes.
         for far in (4.0, 2.0) if form.stacked else ():
             left = middle - width / 2 + far
             drawn.add(Box(left, top - far, width, height, "paper", "mute"))
         note = f"{plain(form.words)}: {plain(form.shape)}"
         box = (middle - width / 2, top, width, height)
         drawn.add(
+            # Fills are translucent, so that the stack behind would be seen without the paper.
             Box(*box, "paper"),
             Box(*box, form.role or "tint", form.role or "mute", 0.25 if form.role else 1, note),
         )

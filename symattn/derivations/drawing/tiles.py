@@ -25,6 +25,7 @@ from symattn.document.keywords import is_integer_within
 from symattn.proof.relations.comparing import FalseStep
 
 _MOST = 8  # tiles, one below the other
+# Edges of the words, width of the longest bar, height of a bar, and room for the words below a bar.
 _LEFT, _RIGHT, _WIDE, _HIGH, _TEXT = 12.0, 474.0, 440.0, 24.0, 46.0
 
 
@@ -43,9 +44,11 @@ def scene(
     edges = pairwise(bounds)
     parts = [(lo, hi, tile_state(scores[:, lo:hi], values[lo:hi, :])) for lo, hi in edges]
     states = list(accumulate((state for _, _, state in parts), merge))
+    # The picture says that tiles give the output of all keys, so the outputs are compared exactly.
     if not same(finish(states[-1]), finish(tile_state(scores, values))):
         raise FalseStep("tiles merged give another output than all keys at once")
     drawn = Scene(f"Softmax of {n} keys in {len(parts)} tiles{called}")
+    # All bars have one unit, or the shrinking between two bars would not be true to scale.
     totals = (float(_extract_state_number(s.normaliser).to_float()) for s in states)
     unit = _WIDE / max(totals)
     y, result, previous = 16.0, [], None
@@ -115,6 +118,7 @@ def _draw_shrinking_of_sums(
     label = Label(
         _LEFT + start + 8, y - 7, f"sums so far × {words(formula(factor))}", SMALL, "mute"
     )
+    # Without room beside the dashed line, the label takes the place of the line.
     if factor != 1 and label.box[2] > _RIGHT:
         drawn.add(replace(label, x=_RIGHT, anchor="end"))
         return y
@@ -129,6 +133,7 @@ def _draw_state_of_tile(
 ) -> str:
     """Draw the pieces of the keys so far, and m, ℓ and the output in words; return these words."""
     lo, hi = tile
+    # With the identity as values, the accumulator has e^(s_j − m) of each key.
     pieces = tile_state(
         scores[:, :hi], _make_exact_identity(hi), state.maximum
     ).accumulated.tolist()[0]  # e^(s_j − m)
@@ -139,6 +144,7 @@ def _draw_state_of_tile(
         [f"{{m}} = {words(formula(_extract_state_number(state.maximum)))}"],
     )
     result.append(_write_exact_and_digits("ℓ", norm))
+    # Until a key with a finite score has come, ℓ is 0 and no output is defined.
     if not norm.is_zero():
         outputs = finish(state).entries[0]
         shown = [digits(x) for x in outputs]
@@ -150,6 +156,7 @@ def _draw_state_of_tile(
             else f"{{o}} {sign} ({', '.join(shown)})"
         )
     short = ", ".join((*result[:1], f"ℓ ≈ {digits(norm)}", *result[2:]))
+    # Where the exact ℓ makes the line too wide, ℓ is written in digits alone.
     for said in (", ".join(result), short):
         if Label(0, 0, said, SMALL).width < _RIGHT - _LEFT:
             break
@@ -175,6 +182,7 @@ def _draw_bar_of_pieces(drawn: Scene, widths: Sequence[float], filled: int, y: f
                 Box(x, y, width, _HIGH, "paper"),
                 Box(x, y, width, _HIGH, "weight", "paper", share, note),
             )
+            # A narrow piece has room for its number alone, or for no name.
             for called in (f"key {j + 1}", str(j + 1)):
                 if Label(0, 0, called, SMALL).width < width - 4:
                     small(drawn, x + width / 2, y + 17, called, "ink", "middle")
@@ -185,6 +193,7 @@ def _draw_bar_of_pieces(drawn: Scene, widths: Sequence[float], filled: int, y: f
 def _draw_bar_of_weights(drawn: Scene, scores: Array, y: float) -> float:
     """Draw the last bar again, divided by ℓ: the weights; return its foot."""
     small(drawn, _LEFT, y + 8, "divided by ℓ: the weights", "ink")
+    # With the identity as values, the output of attention is the row of weights.
     identity = _make_exact_identity(int(scores.shape[-1]))
     parts = finish(tile_state(scores, identity)).entries[0]
     widths = [_WIDE * float(x.to_float()) for x in parts]
