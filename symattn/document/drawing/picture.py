@@ -52,8 +52,10 @@ class Picture:
             from matplotlib.figure import Figure
         except ImportError as error:
             raise MissingExtra(f"matplotlib, for {form}", "plot") from error
+        # Many publishers refuse fonts of type 3, which are matplotlib's default.
         with mpl.rc_context({"font.family": _FONTS, "pdf.fonttype": 42, "text.usetex": False}):
             figure = Figure(
+                # 96 units are an inch, as pixels are in CSS.
                 figsize=(WIDTH / 96, self.scene.height / 96),
                 dpi=96,
                 facecolor=_colour_for_matplotlib("paper"),
@@ -61,6 +63,7 @@ class Picture:
             FigureCanvasAgg(figure)
             axes = figure.add_axes((0, 0, 1, 1))
             axes.set_xlim(0, WIDTH)
+            # Heights of a scene grow downwards, as in SVG.
             axes.set_ylim(self.scene.height, 0)
             axes.axis("off")
             for item in self.scene.items:
@@ -115,10 +118,12 @@ def _save_figure_to_bytes(figure: Any, scene: Scene, form: str, mark: str) -> by
             "Title": scene.title,
             "Subject": scene.description,
             "Creator": mark,
+            # Without a date the same scene gives the same bytes.
             "CreationDate": None,
         }
     else:
         metadata = {"Software": mark, "Title": scene.title, "Description": scene.description}
+    # Two pixels a unit, for screens of high density.
     figure.savefig(target, format=form, dpi=192, metadata=metadata)
     return target.getvalue()
 
@@ -129,6 +134,7 @@ def _colour_for_matplotlib(role: Any) -> str:
 
 def _plot_line_on_axes(axes: Any, line: Line) -> None:
     points, corners = svg.head(line) if line.head else (line.points, ())
+    # matplotlib multiplies dashes by the width of the line, and SVG does not.
     dash = [float(x) / line.width for x in line.dash.split()]
     style: Any = (0, dash) if dash else "-"
     xs, ys = zip(*points, strict=True)
@@ -181,6 +187,7 @@ def _plot_label_on_axes(axes: Any, label: Label) -> None:
     for run in label.runs():
         size = label.size * (RAISED if run.level else 1) * _POINTS
         font = FontProperties(family=_FONTS, style="italic" if run.italic else "normal", size=size)
+        # matplotlib has no text of several styles, so runs are placed one by one by their widths.
         wide = text_to_path.get_text_width_height_descent(run.text, font, False)[0] / _POINTS
         parts.append((run, wide, font))
     whole = sum(wide for _, wide, _ in parts)
@@ -192,17 +199,17 @@ def _plot_label_on_axes(axes: Any, label: Label) -> None:
             if label.upwards
             else (label.x + along, label.y + lift)
         )
-        text = run.text.replace("$", r"\$")
         turn = 90 if label.upwards else 0
         axes.text(
             x,
             y,
-            text,
+            run.text,
             fontproperties=font,
             color=_colour_for_matplotlib(run.role),
             va="baseline",
             rotation=turn,
             rotation_mode="anchor",
+            # A dollar sign of a label is no formula.
             parse_math=False,
         )
         along += wide

@@ -127,6 +127,7 @@ class Label:
     def box(self) -> tuple[float, float, float, float]:
         """Left, top, right and bottom of the words."""
         before = {"start": 0.0, "middle": self.width / 2, "end": self.width}[self.anchor]
+        # The shares of a line of text above and below its baseline.
         up, down = 0.78 * self.size, 0.22 * self.size
         if self.upwards:
             top = self.y - self.width + before
@@ -197,6 +198,7 @@ def wrapped(scene: Scene, y: float, words: str, x: float = 10.0) -> float:
     line = ""
     for word in words.split():
         longer = f"{line} {word}".strip()
+        # A word that is wider than the sheet gets a line of its own.
         if Label(x, y, longer, SMALL).box[2] > WIDTH - 6 and line:
             small(scene, x, y, line)
             y, longer = y + 18, word
@@ -212,6 +214,7 @@ def apart(wanted: Sequence[float], gap: float, least: float = float("-inf")) -> 
     for i in order:
         lowest = placed[-1] + gap if placed else least
         placed.append(max(wanted[i], lowest))
+    # Placing only raises numbers, so all are lowered by the mean raise, unless the first would fall below ``least``.
     pairs = zip(order, placed, strict=True)
     total_shift = sum(wanted[i] - y for i, y in pairs)
     shift = total_shift / max(len(placed), 1)

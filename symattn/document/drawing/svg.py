@@ -38,6 +38,7 @@ LIFT = {-1: 0.22, 1: -0.38}
 def render(scene: Scene, fragment: bool = False, mark: str = "") -> str:
     """Render a scene, the same bytes for the same scene; ``mark``, in a comment at the start, identifies our files."""
     body = "".join(_write_svg_item(item, fragment) for item in scene.items)
+    # Ids differ between pictures of one page, and are the same whenever a picture is made again.
     drawn = scene.title + scene.description + body
     key = f"sa-{zlib.crc32(drawn.encode()):08x}"
     width, height = _svg_number(WIDTH), _svg_number(scene.height)
@@ -61,7 +62,9 @@ def render(scene: Scene, fragment: bool = False, mark: str = "") -> str:
 def head(line: Line) -> tuple[tuple[Point, ...], tuple[Point, ...]]:
     """Return the points of an arrow's line, which ends where its head begins, and the corners of its head."""
     (x0, y0), (x1, y1) = line.points[-2:]
+    # An arrow of length 0 has no direction; the bound avoids a division by 0.
     long = max(hypot(x1 - x0, y1 - y0), 1e-9)
+    # No head is longer than its arrow.
     reach = min(6 + 1.2 * line.width, long)
     across = x1 - x0
     down = y1 - y0
@@ -150,6 +153,7 @@ def _svg_spans(label: Label, fragment: bool) -> Iterator[str]:
     level = 0.0
     for run in label.runs():
         lift = LIFT.get(run.level, 0.0) * label.size
+        # dy counts from the run before, so that the way back to the baseline needs a dy as well.
         moved = f' dy="{_svg_number(lift - level)}"' if lift != level else ""
         colour = _svg_fill(run.role, fragment) if run.role != label.role else ""
         italic = ' font-style="italic"' if run.italic else ""
