@@ -217,6 +217,7 @@ def _run_tokens(
                 )
         result.append(Token(seen, after, output))
         state = after
+    # All tokens in one chunk, and both ways to cut them into two chunks.
     for bounds in ((0, 3), (0, 1, 3), (0, 2, 3)):
         end = linear.scan(steps.chunk, linear.empty_state(*arrays[:2]), bounds, q, *arrays)
         outputs = _stack(token.output for token in result)

@@ -287,6 +287,7 @@ def rotated(rng: Draw) -> Task:
         rotate_interleaved(exact([query]), *angles[0]),
         rotate_interleaved(exact([key]), *angles[1]),
     )
+    # Positions far from 0 make it worth knowing that only their distance matters.
     question = f"""$q = @query$, $k = @key$ at the positions {place + 17} and {place + 18}. A position turns by the \
 angle of cosine $@cosine$ and sine $@sine$. What is the score?"""
     return _make_exercise_task(
@@ -338,6 +339,7 @@ def exercises(seed: int = 1, *, answers: bool = False) -> Document:
     """
     whole("seed", seed, LIMITS["seed"], 0)
     rng = np.random.default_rng(seed)
+    # The tasks share a generator, so that their order decides the numbers of each.
     tasks = [make(rng) for make in TASKS]
     command = command_of("exercises", options={"seed": seed, "answers": answers or None})
     return Document(
@@ -363,6 +365,7 @@ def _yield_exercise_questions(tasks: list[Task]) -> Iterator[Block]:
 
 def _yield_exercise_solutions(tasks: list[Task], shown: bool) -> Iterator[Block]:
     """Check the solutions and, if they are ``shown``, yield them after their source."""
+    # Checked even if hidden, or a sheet without solutions could have a wrong task.
     lines = [checked(task) for task in tasks]
     if not shown:
         return

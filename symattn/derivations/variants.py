@@ -104,8 +104,10 @@ def _draw_entries_of_variant(
         return halves if len(size) == 1 else halves + rows
     if kind == "booleans":
         allowed = rng.random(size) < 0.6
+        # Every query keeps a key, since a row without keys has no value to compare.
         allowed[..., 0] = True
         return allowed
+    # Sixteenths are exact in every format, so that all kinds get the same inputs.
     return rng.integers(-24, 25, size) / 16
 
 

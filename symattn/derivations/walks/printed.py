@@ -87,6 +87,7 @@ def digits_right(exact: object, printed: str) -> bool:
     power = Decimal(printed).as_tuple().exponent
     assert isinstance(power, int)
     error = abs(exact - Quotient.of(printed))
+    # Half a unit of the last printed digit; a tie may be rounded either way.
     return bool(error <= Fraction(10) ** power / 2)
 
 
@@ -118,6 +119,7 @@ def rounding_sentence(walk: Walk) -> Iterator[Text]:
     result = reproduced_by(walk)
     called = f"to {places(walk)} decimal{'s' if places(walk) > 1 else ''}"
     if result:
+        # Where several roundings reproduce the text, no option is named.
         option = f" (--rounding {result[0]})" if len(result) == 1 else ""
         yield (
             f"The text rounds its weights {called}, {' and '.join(_CALLED[how] for how in result)}{option}.",

@@ -148,6 +148,7 @@ def _softmax_formula(walk: Walk) -> Node:
     base = node(2) if spec.base else Name("e")
     below: Node = total("l", 1, N_K, Power(base, entry(scores, "i", "l")))
     if spec.sink:
+        # A sink of score 0 adds the power 0 of the base, which is 1.
         below = (node(1) if spec.sink == "zero" else Power(base, SYMBOLS["sink"])) + below
     return equals(
         row_symbol("weights", "i", "j"), Over(Power(base, row_symbol(scores, "i", "j")), below)
@@ -193,6 +194,7 @@ def _yield_why_of_softmax(walk: Walk) -> Iterator[Text]:
 def _yield_why_of_products(walk: Walk) -> Iterator[Text]:
     yield ("Each value is taken as much as its key's weight says.",)
     weights, values = (walk.arrays[name] for name in walk.mixing.of[:2])
+    # With heads the block has more axes than the code names.
     if weights.ndim == values.ndim == 2:
         lengths_shown = (*weights.shape[::-1], values.shape[1])
         sides = " × ".join(map(str, lengths_shown))
@@ -208,6 +210,7 @@ def _yield_why_of_sums(walk: Walk) -> Iterator[Text]:
     weights, values = walk.mixing.of[:2]
     sum_ = total("j", 1, N_K, row_symbol(weights, "i", "j") * row_symbol(values, "j"))
     formula = equals(row_symbol(walk.mixing.name, "i"), sum_)
+    # The formula has only weights and values, so that it is not the step where mixing reads a third array.
     shown = decided(walk, walk.mixing, formula) if len(walk.mixing.of) == 2 else None
     if walk.mixing.name == "attended_latents":
         yield (
@@ -271,6 +274,7 @@ def _coinciding_sizes(walk: Walk) -> Iterator[Text]:
 
 def _symmetric_scores(walk: Walk) -> Iterator[Text]:
     scores = walk.arrays["scores"]
+    # Equality of enclosed scores is not decided, so that symmetry stays open.
     has_enclosed = any(isinstance(x, Enclosed) for x in scores.flat)
     if walk.sheet.attention.score != "dot" or has_enclosed:
         return
@@ -343,10 +347,12 @@ def _empty_rows(walk: Walk) -> Iterator[Text]:
 
 def _not_finite(walk: Walk) -> Iterator[Text]:
     """Yield where the floating format breaks down, and why."""
+    # In the order of computation, since only the first step that breaks down is named.
     for name in (*walk.sheet.inputs, *walk.pipeline):
         bad = [
             i
             for i in np.ndindex(walk.arrays[name].shape)
+            # A forbidden score is −∞ in exact numbers, too, and no breakdown.
             if is_number(walk.arrays[name][i])
             and not np.isfinite(np.float64(walk.computed[name][i]))
         ]
