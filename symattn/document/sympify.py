@@ -88,6 +88,7 @@ class _Converter:
 
         def key(term: object) -> tuple[bool, bool, float]:
             exponent = exponents[term]
+            # An exponent with letters has no known growth, and its term comes last of its sign.
             growth = float(exponent) if exponent is not None else float("inf")
             return (
                 bool(_leading_coefficient(term) < 0),
@@ -109,6 +110,7 @@ class _Converter:
         below: list[Any] = []
         for factor in rest.as_ordered_factors() if rest != 1 else ():
             base, exponent = factor.as_base_exp()
+            # Negative powers of e stay above the line, as e^{−x}.
             if base != sympy.E and exponent.is_number and exponent.is_negative:
                 below.append(base**-exponent)
             else:
@@ -132,6 +134,7 @@ class _Converter:
         ordered = sorted(
             (nodes[i] for i in places),
             key=lambda n: (
+                # Factors with equal indices stand together: q₁ k₁ q₂ k₂.
                 repr(_base_letter_of_factor(n).sub),
                 _ROLE_ORDER.index(_base_letter_of_factor(n).role),
             ),
@@ -157,6 +160,7 @@ class _Converter:
     def call(self, x: Any) -> nt.Node:
         function = type(x).__name__ if not hasattr(x.func, "name") else x.func.name
         arguments = tuple(map(self.node, x.args))
+        # Without roles, since a function named q is no query.
         return nt.Call(symbol_name(str(function), {}), arguments)
 
     def derivative(self, x: Any) -> nt.Node:
@@ -167,6 +171,7 @@ class _Converter:
     def big(self, x: Any) -> nt.Node:
         body = self.node(x.function)
         operator: Any = "sum" if type(x).__name__ == "Sum" else "prod"
+        # SymPy lists the innermost sum first.
         for index, low, high in x.limits:
             body = nt.Big(
                 operator, symbol_name(index.name, {}), self.node(low), self.node(high), body
@@ -175,6 +180,7 @@ class _Converter:
 
     def indexed(self, x: Any) -> nt.Node:
         base = symbol_name(str(x.base), self.roles)
+        # Without roles, since an index k is no key.
         index_nodes = map(_Converter({}).node, x.indices)
         return nt.Name(base.base, (*base.sub, *index_nodes), base.role)
 
@@ -198,10 +204,12 @@ def _exponentials_cancelled(sympy: Any, above: list[Any], below: list[Any]) -> N
         if not least:
             continue
         for i, other in enumerate(above):
+            # One factor above takes the whole power, so that the quotient keeps its value.
             if other.has(sympy.exp) or other == sympy.E:
                 above[i] = sympy.expand(other * sympy.exp(-least))
                 below[place] = sympy.expand(factor * sympy.exp(-least))
                 break
+    # A power of e that has cancelled leaves a factor of 1.
     above[:] = [a for a in above if a != 1]
 
 

@@ -104,6 +104,7 @@ class _Printer(Printer):
         if not parts:
             return ""
         shown = [_tighten_short_text(_Printer(self.ascii, False).show(p, flat=True)) for p in parts]
+        # Without a comma, an index of two digits would read as two indices.
         joined = ("" if all(len(s) == 1 for s in shown) else ",").join(shown)
         if not self.ascii and (small := _translate_all_characters(joined, characters.SUBSCRIPTS)):
             return small
@@ -111,6 +112,7 @@ class _Printer(Printer):
         return f"_{joined}" if bare else f"_{{{joined}}}"
 
     def between(self, sign: str, before: tuple[nt.Node, str], after: tuple[nt.Node, str]) -> str:
+        # An operator among the factors separates its neighbours already.
         if not sign and any(
             isinstance(x, nt.Name) and x.base in _OPERATORS for x, _ in (before, after)
         ):
@@ -137,6 +139,7 @@ class _Printer(Printer):
                 return f"exp({self.show(x.exponent, flat)})"
             base = self.wrap(x.base, Level.ATOM, flat)
             return f"{base}^{self.wrap(x.exponent, Level.ATOM, flat)}"
+        # Colours would add escapes, which have no superscript.
         shown = _Printer(False, False).show(x.exponent, flat)
         # Unicode lacks many superscripts, and half of an exponent raised would be misread.
         small = _translate_all_characters(shown, characters.SUPERSCRIPTS)
@@ -157,6 +160,7 @@ class _Printer(Printer):
 
     def matrix(self, x: nt.Matrix, flat: bool) -> str:
         rows = [[self.show(entry, flat) for entry in row] for row in x.rows]
+        # In a row whose entries have spaces, a space would not separate the entries.
         gap = ", " if any(" " in entry for row in rows for entry in row) else " "
         return "[" + "; ".join(gap.join(row) for row in rows) + "]"
 

@@ -106,6 +106,7 @@ class Directive(SphinxDirective):
     def terminal(self, node: answer, command: str) -> nodes.Node:
         """Return the command after its prompt, its output, and its exit code unless that is 0."""
         whole = _checked_command_output(node, []).rstrip("\n")
+        # Called for its error alone, if no printed line has the words.
         self.line(whole.split("\n"), "says", 0, node["place"])
         text = self.part(whole, node["place"])
         if node["exit"]:
@@ -235,6 +236,7 @@ class Formula(SphinxRole):
             "html": mathml(step.formula, inline=True),
             "latex": f"${tex(step.formula, inline=True)}$",
             "text": plain,
+            # A backslash begins an escape in roff, and @ and braces are commands in Texinfo.
             "manpage": plain.replace("\\", r"\e"),
             "texinfo": re.sub("[@{}]", r"@\g<0>", plain),
         }
