@@ -170,6 +170,7 @@ def _yield_comparison_cases(
     """
     for fault in faults:
         example = fault.counterexample
+        # A counterexample without an index shows an error, which the report of its side covers.
         if example is not None and example.index:
             yield Case(
                 "counterexample",

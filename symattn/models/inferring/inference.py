@@ -336,6 +336,7 @@ def parts_of(model: Module) -> list[InferredPart]:
             runs = [(0, part.facts), (FAR, of_far), (FARTHER, farther.facts(name))]
             known = [(first, facts) for first, facts in runs if facts is not None]
             settle_temperature(part.facts, known, config)
+        # Fields speak of layers by their numbers, so that a part outside of all layers has no promise.
         if part.layer is not None and part.facts.heads:
             settle_scaled_rotation(part.facts, config, part.layer)
             part.differs = disagreements(said(config, part.layer), part.facts)

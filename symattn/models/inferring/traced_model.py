@@ -193,6 +193,7 @@ class _Recorder:
             if received.q.shape[-2] != tiny_models.TOKENS:
                 raise UnreadCall("its queries are not those of the tokens")
             call.setting = setting_of(received, range(tiny_models.TOKENS))
+            # Functions of Transformers return (tokens, heads, d_v), torch's returns (heads, tokens, d_v).
             whole = numbers(out)[0]
             call.out = whole.swapaxes(0, 1) if heads_last else whole
         except UnreadCall as reason:
@@ -228,6 +229,7 @@ def traced(model: Module, start: int = 0) -> TracedRun:
         with torch.no_grad(), lifted():
             model(tiny_models.tokens(), use_cache=False, **places)
     finally:
+        # Also after an error, or the recorder would watch the next model.
         handle.remove()
         patches.leave(recorder)
     run: TracedRun = recorder.run
