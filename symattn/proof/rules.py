@@ -45,6 +45,7 @@ class Rule:
         try:
             return self._decide_by_rule()
         except (Refused, Undecided, InputError) as reason:
+            # A premise that cannot be decided leaves the conclusion open, and does not refute it.
             return Decision(Evidence(Grade.UNDECIDED, str(reason)))
 
     def _decide_by_rule(self) -> Decision:

@@ -73,6 +73,7 @@ def finding(outcome: TheoremOutcome, reading: Reading | None = None) -> TheoremF
     refuted: Text = ()
     if evidence.grade is Grade.REFUTED:
         refuted = ("a counterexample: ", *_typeset_counterexamples(evidence.where))
+        # The numbers behind the colon are typeset in ``refuted``, and are not repeated here.
         evidence = Evidence(Grade.REFUTED, evidence.where.partition(":")[0])
     return TheoremFinding(
         evidence,
@@ -237,6 +238,7 @@ def _typeset_one_counterexample(words: str) -> Text:
         left, right = (parse(match[side]).notation() for side in ("left", "right"))
     except SymattnError:
         return _typeset_size_letters(_SEED.sub("", words))
+    # Code counts entries from 0, print from 1.
     place = [int(n) + 1 for n in re.findall(r"\d+", match["place"])]
     unequal: Node = Relation(left, (("≠", right),))
     where: Text = (" at entry ", commas(*place)) if place else ()

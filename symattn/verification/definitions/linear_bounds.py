@@ -170,6 +170,7 @@ def _largest_of_factors(spec: LinearAttention, x: LinearInputs) -> float:
     if not (spec.step or spec.delta):
         return 1.0
     factors = (x.dt, x.beta, *(getattr(x, name) for name in ERASING_INPUTS[spec.erase]), x.v)
+    # With 1 added, a small factor never lowers the product, which bounds every partial product.
     return float(np.prod([1 + np.abs(a).max(initial=0.0) for a in factors if a is not None]))
 
 
@@ -181,6 +182,7 @@ def _bound_of_quotient(
     |N'/D' − N/D| ≤ (|N' − N| + |N/D| |D' − D|) / (|D| − |D' − D|)
     """
     terms = both[0]
+    # A sum of weights is the sum of values that are all 1.
     ones = np.ones_like(terms.v[..., :1])
     below = _allow(precision, *(replace(one, v=ones) for one in both))
     scores: Any = linear.decayed_scores(terms.q, terms.k, terms.sums)
@@ -240,6 +242,7 @@ def _bound_of_two_steps(
     bound = _allow(precision, *around)
     if bound is None:
         return None
+    # Tokens that read before they are added read at their first step, and all others at their second.
     read = slice(0 if spec.reads == "before" else 1, None, 2)
     if not spec.state:
         return bound[..., read, :]
