@@ -23,7 +23,7 @@ from typing import IO
 
 from symattn.document.errors import InputError
 from symattn.proof.checker_reading import Record
-from symattn.proof.coq import printing, theory
+from symattn.proof.coq import coq_printing, theory
 from symattn.proof.coq.inferences import lemmas
 from symattn.proof.coq.writing import HEAD, Lemma
 
@@ -157,7 +157,9 @@ def _run_coq(ask: Sequence[str], every: Sequence[Lemma]) -> CoqJudgement:
         )
         result = {m[1] for line in outcome if (m := _CONSTANT.match(line))}
         # A lemma that was accepted is known under its second name.
-        accepted = sorted(x.name for x in every if printing.auxiliary(x.name, "again") in result)
+        accepted = sorted(
+            x.name for x in every if coq_printing.auxiliary(x.name, "again") in result
+        )
         if not accepted:
             return CoqJudgement()
         # One definition that uses all of them: Coq prints the axioms of it once.
@@ -169,7 +171,7 @@ def _run_coq(ask: Sequence[str], every: Sequence[Lemma]) -> CoqJudgement:
 
 def _restate_coq_lemma(x: Lemma) -> str:
     """Return commands that check that the name of a theorem proves its statement, whatever it refers to."""
-    again = printing.auxiliary(x.name, "again")
+    again = coq_printing.auxiliary(x.name, "again")
     return (
         f"Lemma {again} :{x.proposition} Proof. exact {x.name}. Qed.\nAbort All.\nAbout {again}.\n"
     )

@@ -14,7 +14,7 @@ from typing import Any
 from symattn.document.errors import Refused
 from symattn.proof import checker_rules
 from symattn.proof.checker_reading import Record, in_place, read
-from symattn.proof.coq import printing
+from symattn.proof.coq import coq_printing
 from symattn.proof.coq.readable import Readable, Stated, reading
 from symattn.proof.coq.terms import Names, Term, term
 from symattn.proof.coq.writing import Lemma, equated, free_of
@@ -46,7 +46,7 @@ class StatePart:
 class Side:
     """The parts of a definition, and a reader that names everything in them."""
 
-    reader: printing.CoqReader
+    reader: coq_printing.CoqReader
     parts: tuple[StatePart, ...]
     numbers: tuple[str, ...]
     own: tuple[int, ...]  # arrays and sorts that are not its parameters
@@ -69,7 +69,7 @@ def _side_of(record: Record, parts: Sequence[Record], starts: Mapping[str, str])
         result.append((places, term(read(part["expression"], sorts), scope, names)))
     words_by_sort = {names.sorts[sort]: word for sort, word in starts.items()}
     # Places are counted from the start of the tile.
-    reader = printing.CoqReader(names, words_by_sort)
+    reader = coq_printing.CoqReader(names, words_by_sort)
     for _, x in result:
         reader.see(x)
     numbers = [n for name in record["numbers"] for n in names.with_name(name)]
@@ -83,7 +83,7 @@ def _side_of(record: Record, parts: Sequence[Record], starts: Mapping[str, str])
     return Side(reader, results, arrays, (*numbers, *states), split)
 
 
-def _quantify_state_indices(reader: printing.CoqReader, part: StatePart) -> str:
+def _quantify_state_indices(reader: coq_printing.CoqReader, part: StatePart) -> str:
     """Return the quantifier over the indices of a part of a state."""
     bounds = reader.bounds(zip(part.indices, part.sorts, strict=True))
     return f"forall {' '.join(part.indices)}, {bounds}" if part.indices else ""
@@ -97,8 +97,8 @@ def _typed_side_parameters(side: Side) -> str:
     """Return the sizes, arrays and functions of a definition, with their types."""
     return " ".join(
         (
-            *printing.typed_arrays(side.reader, side.sizes, _list_parameter_arrays(side)),
-            *printing.typed_functions(side.reader),
+            *coq_printing.typed_arrays(side.reader, side.sizes, _list_parameter_arrays(side)),
+            *coq_printing.typed_functions(side.reader),
         )
     )
 
@@ -115,7 +115,7 @@ def _positive_sizes(side: Side) -> str:
 
 
 def _list_named_entries(
-    reader: printing.CoqReader, aside: Iterable[str] = ()
+    reader: coq_printing.CoqReader, aside: Iterable[str] = ()
 ) -> dict[Key, NamedEntry]:
     """Return a reader's names, except for the arrays ``aside`` and names that belong to one of two tiles."""
     sorts = {n: sort for sort, n in reader.names.sorts.items()}
@@ -128,10 +128,10 @@ def _list_named_entries(
         if not _of_one(str(key[0])) and key[0] not in aside:
             places = tuple(sorts[s] for s in reader.names.arities[n])
             out["array", *key[:-1], places] = NamedEntry(
-                reader.arrays[n], printing.typed(reader, n)
+                reader.arrays[n], coq_printing.typed(reader, n)
             )
     for f, n in reader.names.functions.items():
-        out["function", f] = NamedEntry(reader.functions[n], printing.typed_function(reader, n))
+        out["function", f] = NamedEntry(reader.functions[n], coq_printing.typed_function(reader, n))
     return out
 
 
@@ -188,11 +188,11 @@ def of_fold(name: str, record: Record, regroup: bool) -> Lemma:
         for m, r in zip(record["made"], record["result"], strict=True)
     ]
     merged = [
-        _state_plain_equation(printing.auxiliary(name, f"merged_{n}"), s["free"], *pair)
+        _state_plain_equation(coq_printing.auxiliary(name, f"merged_{n}"), s["free"], *pair)
         for n, (s, pair) in _enumerate_record_pairs(record["state"], pairs)
     ]
     result = [
-        _state_plain_equation(printing.auxiliary(name, f"made_{n}"), r["free"], *pair)
+        _state_plain_equation(coq_printing.auxiliary(name, f"made_{n}"), r["free"], *pair)
         for n, (r, pair) in _enumerate_record_pairs(record["result"], ends)
     ]
     # Equations come first, since the step of the fold applies their lemmas.
@@ -247,11 +247,11 @@ def _order_arrays_functions(every: Mapping[Key, NamedEntry]) -> tuple[NamedEntry
     return tuple(every[key] for kind in ("array", "function") for key in every if key[0] == kind)
 
 
-def _of_made(part: Record) -> tuple[printing.CoqReader, Term]:
+def _of_made(part: Record) -> tuple[coq_printing.CoqReader, Term]:
     """Return the end of a state, in letters for its parts, and names for the entries that occur there."""
     names, sorts, scope, _ = free_of(part)
     x = term(read(part["expression"], sorts), scope, names)
-    reader = printing.CoqReader(names)
+    reader = coq_printing.CoqReader(names)
     reader.see(x)
     return reader, x
 
@@ -321,7 +321,7 @@ class _FoldWords:
         reader = side.reader
         own_arrays = reader.arrays.items()
         numbers = [
-            f"({n} : {printing.typed(reader, k)})" for k, n in own_arrays if n in side.numbers
+            f"({n} : {coq_printing.typed(reader, k)})" for k, n in own_arrays if n in side.numbers
         ]
         # Numbers such as a maximum are chosen by the tile.
         some = f"exists {' '.join(numbers)},\n  " if numbers else "\n  "
@@ -444,7 +444,7 @@ class _FoldWords:
         return f"{self._auxiliary_fold_name(word)} {_call_with_parameters(side)}".rstrip()
 
     def _auxiliary_fold_name(self, word: str) -> str:
-        return printing.auxiliary(self.name, word)
+        return coq_printing.auxiliary(self.name, word)
 
     def _apply_equation_lemma(self, stated: Stated, first: str, second: str) -> str:
         """Return the lemma of an equation applied to two tiles or, without a second one, to all entries."""

@@ -20,7 +20,7 @@ from typing import Any
 
 from symattn.document.errors import Refused
 from symattn.proof.checker_reading import Record, Rejected
-from symattn.proof.coq import printing, writing
+from symattn.proof.coq import coq_printing, writing
 from symattn.proof.coq.folds import of_fold
 from symattn.proof.coq.readable import (
     Readable,
@@ -76,7 +76,7 @@ def _yield_premise_claims(name: str, record: Record, names: Names) -> Iterator[_
     """Yield the claims of a premise."""
     for n, conclusion in enumerate(record["conclusions"]):
         several = len(record["conclusions"]) > 1
-        own = printing.auxiliary(name, str(n + 1)) if several else name
+        own = coq_printing.auxiliary(name, str(n + 1)) if several else name
         if record["kind"] == "step":
             yield _of_largest(own, record, conclusion, names)
         else:
@@ -94,7 +94,7 @@ def _of_largest(name: str, record: Record, conclusion: Record, names: Names) -> 
         # Premises keep their own names, so that their lemmas can be applied.
         c
         for n, p in enumerate(record["premises"], 1)
-        for c in _yield_premise_claims(printing.auxiliary(name, f"from_{n}"), p, names)
+        for c in _yield_premise_claims(coq_printing.auxiliary(name, f"from_{n}"), p, names)
     ]
     positive = tuple(dict.fromkeys(x for c in premises for x in c.positive))
     _, sorts, scope, free = writing.free_of(conclusion, names)
@@ -121,7 +121,7 @@ def _of_largest(name: str, record: Record, conclusion: Record, names: Names) -> 
     return _Claim(stated, positive, known, rules, from_=tuple(premises), proof=proof)
 
 
-def _list_variables(reader: printing.CoqReader) -> str:
+def _list_variables(reader: coq_printing.CoqReader) -> str:
     """Return the sizes, arrays and functions of a statement, in order."""
     arrays = reader.arrays.values()
     return " ".join((*reader.sizes.values(), *arrays, *reader.functions.values()))
@@ -157,8 +157,8 @@ def _make_substitution_lemma(name: str, record: Record, regroup: bool) -> writin
     # The replaced letters are no arrays of the statement any more.
     names.arrays = {key: n for key, n in names.arrays.items() if n not in letters}
     stated = Stated(name, names, free, "=", left, right, equals=tuple(equals))
-    first = replace(stated, name=printing.auxiliary(name, "from_1"), right=one, equals=())
-    second = replace(stated, name=printing.auxiliary(name, "from_2"), left=other, equals=())
+    first = replace(stated, name=coq_printing.auxiliary(name, "from_1"), right=one, equals=())
+    second = replace(stated, name=coq_printing.auxiliary(name, "from_2"), left=other, equals=())
     before = [writing.equated(x, regroup) for x in (first, second)]
     reader = reading(stated)
     middle = [reader.text(x, reader.scope(free)) for x in (one, other)]
@@ -198,7 +198,8 @@ def lemmas(
     many = len(every) + len(signs) + len(others)
     # One lemma has the theorem's name; several are numbered.
     names = [
-        printing.identifier(theorem) + ("" if many == 1 else f"_{n}") for n in range(1, many + 1)
+        coq_printing.identifier(theorem) + ("" if many == 1 else f"_{n}")
+        for n in range(1, many + 1)
     ]
     last = len(every) + len(signs)
     equations = [
@@ -242,7 +243,7 @@ def _make_square_lemma(
         if heads != 2 * [("Fun", left.numbers, ["One"])]:
             raise Refused("coq: the sides are not one function of two expressions")
         a, b = (side.below[0].below[0] for side in (left, right))
-        occurring = printing.CoqReader(names)
+        occurring = coq_printing.CoqReader(names)
         for side in (a, b):
             occurring.see(side)
         # Functions that do not occur in the parts are no parameters of their lemma.
@@ -251,7 +252,7 @@ def _make_square_lemma(
         )
         part = replace(
             stated,
-            name=printing.auxiliary(name, "from_1"),
+            name=coq_printing.auxiliary(name, "from_1"),
             names=within,
             left=a,
             right=b,
@@ -264,7 +265,11 @@ def _make_square_lemma(
         turned = ((left, right), (right, left))
         parts = [
             replace(
-                stated, name=printing.auxiliary(name, f"from_{n}"), relation="<=", left=a, right=b
+                stated,
+                name=coq_printing.auxiliary(name, f"from_{n}"),
+                relation="<=",
+                left=a,
+                right=b,
             )
             for n, (a, b) in enumerate(turned, 1)
         ]
@@ -347,11 +352,11 @@ def of_differing(name: str, record: Record) -> Lemma:
 
 
 def _state_differing_sides(
-    reader: printing.CoqReader, stated: Stated, places: Sequence[str]
+    reader: coq_printing.CoqReader, stated: Stated, places: Sequence[str]
 ) -> str:
-    names = printing.typed_functions(reader)
+    names = coq_printing.typed_functions(reader)
     # Functions are universal, arrays and places existential: one example is enough.
-    some = printing.typed_arrays(reader, reader.sizes.values(), reader.arrays)
+    some = coq_printing.typed_arrays(reader, reader.sizes.values(), reader.arrays)
     where = [f"(0 < {own})%nat" for own in reader.sizes.values()] + [
         circle(reader, c, s) for c, s in stated.circles
     ]
@@ -380,7 +385,7 @@ class _Place:
 
 
 def _prove_differing_sides(
-    reader: printing.CoqReader, result: _Place, sizes: Mapping[int, int]
+    reader: coq_printing.CoqReader, result: _Place, sizes: Mapping[int, int]
 ) -> str:
     chosen = [f"{sizes[n]}%nat" for n in reader.sizes]
     for n in reader.arrays:

@@ -1,7 +1,7 @@
 """The statement of an equation as a reader expects it: over functions of natural numbers, with all its assumptions.
 
 Coq's kernel checks that it is the same as the equation of terms, so it cannot drift from what was decided. Only this
-file and ``printing``, which writes terms, produce it.
+file and ``coq_printing``, which writes terms, produce it.
 
 Statements assume laws of functions: max is the largest of its arguments, log a logarithm, and so on. A law shows that
 certain expressions are not negative, so these are no hypotheses of a statement: it assumes the law of the function
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import chain
 
-from symattn.proof.coq import printing
+from symattn.proof.coq import coq_printing
 from symattn.proof.coq.steps import free_indices, in_order, is_positive, order_of
 from symattn.proof.coq.terms import Names, Term
 
@@ -154,9 +154,9 @@ def readable(stated: Stated, proof: str = "") -> Readable:
     )
 
 
-def reading(*statements: Stated) -> printing.CoqReader:
+def reading(*statements: Stated) -> coq_printing.CoqReader:
     """Return a reader that names everything in these statements, which share their names."""
-    reader = printing.CoqReader(statements[0].names)
+    reader = coq_printing.CoqReader(statements[0].names)
     for stated in statements:
         premises = (*stated.given, *stated.lawful, *stated.only)
         for side in (*stated.sides, *[x for _, x in premises]):
@@ -165,7 +165,7 @@ def reading(*statements: Stated) -> printing.CoqReader:
 
 
 def _yield_hypothesis_sentences(
-    reader: printing.CoqReader, stated: Stated, divides: bool
+    reader: coq_printing.CoqReader, stated: Stated, divides: bool
 ) -> Iterator[str]:
     """Yield the hypotheses, sentence by sentence."""
     if stated.plus:
@@ -189,19 +189,19 @@ def _yield_hypothesis_sentences(
         yield "What is divided by is not 0"
 
 
-def _pair_functions_with_names(reader: printing.CoqReader) -> Iterator[tuple[str, str]]:
+def _pair_functions_with_names(reader: coq_printing.CoqReader) -> Iterator[tuple[str, str]]:
     """Return the functions with their names in Coq."""
     numbered = reader.names.functions.items()
     return ((f, reader.functions[number]) for f, number in numbered)
 
 
-def _quantify_over_arrays(reader: printing.CoqReader) -> str:
-    arrays = printing.typed_arrays(reader, reader.sizes.values(), reader.arrays)
-    groups = [*arrays, *printing.typed_functions(reader)]
+def _quantify_over_arrays(reader: coq_printing.CoqReader) -> str:
+    arrays = coq_printing.typed_arrays(reader, reader.sizes.values(), reader.arrays)
+    groups = [*arrays, *coq_printing.typed_functions(reader)]
     return f"forall {' '.join(groups)}," if groups else ""
 
 
-def _yield_coq_assumptions(reader: printing.CoqReader, stated: Stated) -> Iterator[str]:
+def _yield_coq_assumptions(reader: coq_printing.CoqReader, stated: Stated) -> Iterator[str]:
     """Yield the assumptions: sizes are at least 1, arrays are positive, not negative, cosines and sines, and so on."""
     if reader.sizes:
         # Sizes are at least 1, as in the prover.
@@ -220,7 +220,7 @@ def _yield_coq_assumptions(reader: printing.CoqReader, stated: Stated) -> Iterat
         yield from (result for result, _ in stated.supposed.of(f, own))
 
 
-def circle(reader: printing.CoqReader, c: int, s: int) -> str:
+def circle(reader: coq_printing.CoqReader, c: int, s: int) -> str:
     """State that two arrays are cosines and sines."""
     over, cosine = _quantified_array_entry(reader, c)
     sine = _quantified_array_entry(reader, s)[1]
@@ -229,7 +229,7 @@ def circle(reader: printing.CoqReader, c: int, s: int) -> str:
 
 
 def _assume_at_all_places(
-    reader: printing.CoqReader, sorts: Sequence[int], words: str, *terms: Term
+    reader: coq_printing.CoqReader, sorts: Sequence[int], words: str, *terms: Term
 ) -> str:
     """Return the assumptions at all places of these sorts."""
     scope = reader.scope(sorts)
@@ -240,7 +240,7 @@ def _assume_at_all_places(
 
 
 def _scope_with_inner_indices(
-    reader: printing.CoqReader, more: Sequence[int], scope: tuple[str, ...]
+    reader: coq_printing.CoqReader, more: Sequence[int], scope: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Return names for indices of these sorts, the innermost first, and then those in scope."""
     for _ in more:
@@ -249,7 +249,7 @@ def _scope_with_inner_indices(
 
 
 def _state_zero_everywhere(
-    reader: printing.CoqReader, more: Sequence[int], x: Term, scope: tuple[str, ...]
+    reader: coq_printing.CoqReader, more: Sequence[int], x: Term, scope: tuple[str, ...]
 ) -> str:
     """State that an expression is 0 at all places of these sorts."""
     inside = _scope_with_inner_indices(reader, more, scope)
@@ -259,14 +259,14 @@ def _state_zero_everywhere(
     return f"{over}{reader.text(x, inside, 1)} = 0"
 
 
-def _quantified_array_entry(reader: printing.CoqReader, array: int) -> tuple[str, str]:
+def _quantified_array_entry(reader: coq_printing.CoqReader, array: int) -> tuple[str, str]:
     scope = reader.scope(reader.names.arities[array])
     over = f"forall {' '.join(scope)}, " if scope else ""
     return over, " ".join([reader.arrays[array], *scope])
 
 
 def divisors(
-    reader: printing.CoqReader,
+    reader: coq_printing.CoqReader,
     x: Term,
     scope: tuple[str, ...],
     bound: Mapping[str, int],
@@ -292,7 +292,7 @@ def divisors(
 
 
 def _prove_readable_statement(
-    reader: printing.CoqReader, stated: Stated, scope: tuple[str, ...]
+    reader: coq_printing.CoqReader, stated: Stated, scope: tuple[str, ...]
 ) -> str:
     # Entries beyond an array's places are 1 where they must not be 0.
     one = {*stated.plus, *[c for c, _ in stated.circles]}
@@ -328,11 +328,11 @@ def _prove_readable_statement(
             f"  {_format_place_list(scope, stated.free)}",
         ]
     )
-    parts = [f"{stated.tactic} {printing.auxiliary(stated.name, 'accepted')}\n{world}"]
+    parts = [f"{stated.tactic} {coq_printing.auxiliary(stated.name, 'accepted')}\n{world}"]
     for n, (more, _) in enumerate(stated.only, 1):
         inside = _scope_with_inner_indices(reader, more, scope)[: len(more)]
         named = f"intros equality' {' '.join(inside[::-1])}; intros"
-        forced = printing.auxiliary(stated.name, f"only_{n}")
+        forced = coq_printing.auxiliary(stated.name, f"only_{n}")
         parts.append(
             f"{named}; read_only {forced} equality'\n{world} {_format_place_list(inside, more)}"
         )
@@ -365,12 +365,12 @@ _Key = tuple[tuple[int, ...], Term]
 class Shared:
     """The definitions of names for parts, the sides with these names, and a reader that knows them."""
 
-    reader: printing.CoqReader
+    reader: coq_printing.CoqReader
     lets: tuple[str, ...]
     sides: tuple[Term, ...]
 
 
-def shared(reader: printing.CoqReader, free: Sequence[int], sides: Sequence[Term]) -> Shared:
+def shared(reader: coq_printing.CoqReader, free: Sequence[int], sides: Sequence[Term]) -> Shared:
     """Return the sides, with names for repeated parts if the sides are long."""
     scope = reader.scope(free)
     result = Shared(_copy_coq_reader(reader), (), tuple(sides))
@@ -381,9 +381,9 @@ def shared(reader: printing.CoqReader, free: Sequence[int], sides: Sequence[Term
     return result
 
 
-def _copy_coq_reader(reader: printing.CoqReader) -> printing.CoqReader:
+def _copy_coq_reader(reader: coq_printing.CoqReader) -> coq_printing.CoqReader:
     names = replace(reader.names, arities=dict(reader.names.arities))
-    own = printing.CoqReader(names, reader.starts, counts=reader.counts)
+    own = coq_printing.CoqReader(names, reader.starts, counts=reader.counts)
     own.sizes, own.arrays, own.functions = (
         dict(reader.sizes),
         dict(reader.arrays),

@@ -12,7 +12,7 @@ from symattn.proof.checker_means import bodies, read_means
 from symattn.proof.checker_reading import CheckedNode, Record, Rejected, array_of, in_place, read
 from symattn.proof.checker_signs import Signs
 from symattn.proof.checker_simplifying import Simplifying, sides
-from symattn.proof.coq import printing
+from symattn.proof.coq import coq_printing
 from symattn.proof.coq.readable import Meant, Readable, Stated, Supposed, readable
 from symattn.proof.coq.steps import CoqStep, in_order, is_positive, steps
 from symattn.proof.coq.terms import Names, Scope, Term, circles, number, term
@@ -255,15 +255,15 @@ def _make_checked_lemma(
     numbers = f"{len(stated.names.sorts)} {6 if regroup else 1}"
     free = _format_coq_list(map(str, stated.free))
     sides = " ".join(
-        printing.auxiliary(stated.name, what)
+        coq_printing.auxiliary(stated.name, what)
         for what in ("left", "right", *(("why",) if why else ()))
     )
-    hinted = printing.auxiliary(stated.name, "steps")
+    hinted = coq_printing.auxiliary(stated.name, "steps")
     result = " ".join((by, *lists, *strict, numbers, hinted, free, sides))
-    shown = [f"Definition {printing.auxiliary(stated.name, 'why')} := {why}."] if why else []
+    shown = [f"Definition {coq_printing.auxiliary(stated.name, 'why')} := {why}."] if why else []
     shown.append(f"Definition {hinted} : list step := {_format_coq_list(map(str, hints))}.")
     # Computed by Coq's kernel: the lemma holds if the checker in Coq says true.
-    shown.append(_write_computed_lemma(printing.auxiliary(stated.name, "accepted"), result))
+    shown.append(_write_computed_lemma(coq_printing.auxiliary(stated.name, "accepted"), result))
     for n, (more, x) in enumerate(stated.only, 1):
         where = " ".join(
             (
@@ -277,7 +277,7 @@ def _make_checked_lemma(
                 str(x),
             )
         )
-        shown.append(_write_computed_lemma(printing.auxiliary(stated.name, f"only_{n}"), where))
+        shown.append(_write_computed_lemma(coq_printing.auxiliary(stated.name, f"only_{n}"), where))
     return _make_readable_lemma(stated, "\n".join(shown))
 
 
@@ -291,7 +291,7 @@ def _make_readable_lemma(stated: Stated, shown: str) -> Lemma:
     result = readable(stated)
     both = zip(("left", "right"), stated.sides, strict=True)
     sides = "".join(
-        f"Definition {printing.auxiliary(stated.name, side)} := {x}.\n" for side, x in both
+        f"Definition {coq_printing.auxiliary(stated.name, side)} := {x}.\n" for side, x in both
     )
     text = f"Open Scope nat_scope.\n{sides}{shown}\nClose Scope nat_scope.\nOpen Scope R_scope.\n"
     return lemma_of(stated, result, (), text)
