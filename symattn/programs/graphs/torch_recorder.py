@@ -226,7 +226,7 @@ def _make_stand_in_class(torch: Any, recording: _Recording) -> type:
     def refuse_memory(*_: object, **__: object) -> Value:
         raise recording.refuse("reads the memory of a tensor, or replaces it")
 
-    class StandIn(torch.Tensor):  # type: ignore[misc]
+    class RecordedTensor(torch.Tensor):  # type: ignore[misc]
         @staticmethod
         def __new__(cls: type, zeros: Tensor) -> Tensor:
             result: Tensor = torch.Tensor._make_wrapper_subclass(
@@ -249,10 +249,10 @@ def _make_stand_in_class(torch: Any, recording: _Recording) -> type:
             raise recording.refuse(f"calls {operator} outside of its recording")
 
     for name in ("numpy", "tolist", "data_ptr", "storage", "untyped_storage", "_typed_storage"):
-        setattr(StandIn, name, refuse_memory)
+        setattr(RecordedTensor, name, refuse_memory)
     for name in ("__array__", "__dlpack__"):
-        setattr(StandIn, name, refuse_memory)
-    return StandIn
+        setattr(RecordedTensor, name, refuse_memory)
+    return RecordedTensor
 
 
 def _make_recording_mode(torch: Any, recording: _Recording) -> Any:

@@ -31,7 +31,7 @@ from symattn.programs.repairing.holding import (
     has_attributes_only,
     items_of_table,
 )
-from symattn.programs.repairing.operators import (
+from symattn.programs.repairing.torch_operators import (
     functions_of_operator,
     kernel_of_operator,
     rebuild_operator,
