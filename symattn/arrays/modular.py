@@ -360,7 +360,7 @@ def modular(p: int = 0, q: int = 0, seed: int = 0, rough: bool = False) -> type[
     Raises InputError unless 2²² < p < 2²³, p = 2q + 1, and p, q are primes that leave 3 when divided by 4.
     """
     # The largest pair makes equality by chance least likely.
-    p, q = (p, q) if p else primes.pairs()[-1]
+    p, q = (p, q) if p else primes.prime_pairs()[-1]
     if not primes.is_pair(p, q):
         raise InputError(
             f"modular({p}, {q}): no pair of primes p = 2q + 1 with 2^22 < p < 2^23 and q = 3 mod 4"

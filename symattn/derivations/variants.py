@@ -215,7 +215,7 @@ def _fault_on_residues(of: Support) -> str | None:
     from symattn.arrays.modular import modular
     from symattn.arrays.residues import primes
 
-    kind = modular(*primes.pairs((2, 3, 5, 7))[0], seed=0)
+    kind = modular(*primes.prime_pairs((2, 3, 5, 7))[0], seed=0)
     of.run(kind.literal)
     return None
 

@@ -303,7 +303,7 @@ def _collect_residue_witnesses(runs: Sequence[ResidueRun], prepare: Prepare) -> 
     """Return the outputs in every run; none if tables are read or the function cannot be run."""
     result = []
     for run in runs:
-        point = (*primes.pairs(run.roots)[-1], run.random.getrandbits(31))
+        point = (*primes.prime_pairs(run.roots)[-1], run.random.getrandbits(31))
         kind = _make_modular_reading(point)
         kind.field.work = run.work
         # Computed inputs and angles are not reproduced by a ``Witness``.
@@ -563,17 +563,17 @@ class ResidueRun:
             except primes.NoRoot as missing:
                 roots.add(missing.prime)
                 # The test draws 64 different pairs.
-                if len(primes.pairs(tuple(sorted(roots)))) < 64:
+                if len(primes.prime_pairs(tuple(sorted(roots)))) < 64:
                     self.reason = f"too few primes have roots of {sorted(roots)}"
                     return None
 
     def _test_identity_at_points(
         self, prepare: Prepare, epsilon: float, roots: tuple[int, ...]
     ) -> None:
-        self.roots, choices = roots, len(primes.pairs(roots))
+        self.roots, choices = roots, len(primes.prime_pairs(roots))
         agreeing: dict[Any, list[_Point]] = {}
         differing: list[_Point] = []
-        for drawn, (p, q) in enumerate(primes.draw(64, self.random, roots), start=1):
+        for drawn, (p, q) in enumerate(primes.draw_primes(64, self.random, roots), start=1):
             point = _Point(self, self._make_modular_kind(p, q), prepare)
             if self.reason:
                 return

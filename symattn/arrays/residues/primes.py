@@ -21,7 +21,7 @@ _FACTORED_BITS = 128
 
 
 class NoRoot(Refused):
-    """Raised if a prime has no square root here; ``draw`` with it among ``roots`` gives pairs for which it has one."""
+    """Raised if a prime has no square root here; ``draw_primes`` with it among ``roots`` gives pairs with one."""
 
     def __init__(self, prime: int, modulus: int) -> None:
         super().__init__(
@@ -32,7 +32,7 @@ class NoRoot(Refused):
 
 # The pairs never change, so one sieve for each set of roots is enough.
 @cache
-def pairs(roots: tuple[int, ...] = ()) -> tuple[tuple[int, int], ...]:
+def prime_pairs(roots: tuple[int, ...] = ()) -> tuple[tuple[int, int], ...]:
     """Return every pair with 2²² < p < 2²³ and p, q ≡ 3 mod 4 for which the primes ``roots`` have square roots."""
     q = np.arange(LEAST // 2 + 3, BELOW // 2, 4)
     # A sieve of q and 2q + 1 at once, by all odd n up to the root of the largest p.
@@ -50,7 +50,7 @@ def pairs(roots: tuple[int, ...] = ()) -> tuple[tuple[int, int], ...]:
 
 
 def is_pair(p: int, q: int) -> bool:
-    """Return whether (p, q) is among all ``pairs``."""
+    """Return whether (p, q) is among all ``prime_pairs``."""
     return (
         LEAST < p < BELOW
         and p == 2 * q + 1
@@ -59,9 +59,9 @@ def is_pair(p: int, q: int) -> bool:
     )
 
 
-def draw(count: int, random: Random, roots: tuple[int, ...] = ()) -> list[tuple[int, int]]:
+def draw_primes(count: int, random: Random, roots: tuple[int, ...] = ()) -> list[tuple[int, int]]:
     """Draw ``count`` different pairs uniformly. Raises InputError if there are not enough."""
-    candidates = pairs(tuple(sorted(roots)))
+    candidates = prime_pairs(tuple(sorted(roots)))
     if count > len(candidates):
         raise InputError(
             f"{count} pairs of primes with roots of {roots} were requested; there are {len(candidates)}"
