@@ -87,31 +87,9 @@ def judge_graph(
         for n in (*(n for r in results for n in r.notes), *notes)
         if n.startswith("hypothesis: ")
     ]
-    undecided = [
-        f"The test of semantics did not decide: {r.reason}" for r in results if r.agrees is None
-    ]
-    wrong = next(
-        (
-            (p, r.difference)
-            for p, r in zip(programs, results, strict=True)
-            if r.difference is not None
-        ),
-        None,
-    )
-    fault = _find_fault_of_difference(*wrong, seed) if wrong else None
-    if wrong and not fault:
-        undecided.append(
-            "The graph is no identity, but floats do not show it: a number nearly what is meant"
-        )
-    judged = _Proved(
-        Verdict.FAULT if fault else Verdict.UNDECIDED,
-        (fault,) if fault else (),
-        why=tuple(undecided),
-    )
-    if not fault and not undecided:
-        judged = (
-            _Proved(Verdict.NO_FAULT) if wrt else _prove_graph_program(prover, prove, programs[0])
-        )
+    judged = _conclude_from_tests(programs, results, seed)
+    if judged.verdict is Verdict.NO_FAULT and not wrt:
+        judged = _prove_graph_program(prover, prove, programs[0])
     open_ = judged.verdict is Verdict.UNDECIDED
     summed = (
         ()
@@ -138,6 +116,31 @@ def judge_graph(
         reservations=limits if judged.verdict is Verdict.NO_FAULT else (),
         largest=hints.largest_sizes((), results[0]),
     )
+
+
+def _conclude_from_tests(
+    programs: Sequence[GraphProgram], results: Sequence[IdentityResult], seed: int
+) -> _Proved:
+    """Return the verdict of the tests of semantics: a fault only if floats show a difference, too."""
+    undecided = [
+        f"The test of semantics did not decide: {r.reason}" for r in results if r.agrees is None
+    ]
+    wrong = next(
+        (
+            (p, r.difference)
+            for p, r in zip(programs, results, strict=True)
+            if r.difference is not None
+        ),
+        None,
+    )
+    fault = _find_fault_of_difference(*wrong, seed) if wrong else None
+    if wrong and not fault:
+        undecided.append(
+            "The graph is no identity, but floats do not show it: a number nearly what is meant"
+        )
+    if fault:
+        return _Proved(Verdict.FAULT, (fault,), why=tuple(undecided))
+    return _Proved(Verdict.UNDECIDED if undecided else Verdict.NO_FAULT, why=tuple(undecided))
 
 
 def tested(program: GraphProgram, epsilon: float, seed: int) -> IdentityResult:

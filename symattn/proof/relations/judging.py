@@ -449,18 +449,8 @@ def _check_draws_in_balls(
             not_defined, cases = _walk_cells(compiled, alike, where)
             undefined |= not_defined
     largest = {sort: max(world.sizes[sort] for world in met) for sort in declared.sorts()}
-    exactly = 0
     # Exact numbers at small sizes add a decision where balls only overlap.
-    for number in range(_EXACT) if equations else ():
-        numbered_sorts = enumerate(declared.sorts())
-        there = {sort: 1 + (number + i) % 3 for i, sort in numbered_sorts}
-        with suppress(
-            Unread, Refused, Undecided
-        ):  # exact numbers lack some functions that balls have
-            exact = Numbers(there, number)
-            if comparing.meets(compiled, where, exact):
-                comparing.compared(compiled, equations, exact)
-                exactly += 1
+    exactly = _count_exact_comparisons(compiled, equations, where) if equations else 0
     # Without letters there is one case, which balls or exact numbers decide.
     if not (where or only) and _has_no_letters(compiled, every) and (exactly or not equations):
         return Evidence(Grade.CHECKED, "these numbers")
@@ -470,6 +460,23 @@ def _check_draws_in_balls(
     sizes = f" at sizes up to {equal_sizes(largest)}" if largest else ""
     words = "; ".join((f"{len(met)} draws{sizes}", *tried.words()))
     return Evidence(Grade.SEARCHED, words + defined_only)
+
+
+def _count_exact_comparisons(
+    compiled: Compiled, equations: Sequence[Link], where: Sequence[Link]
+) -> int:
+    """Compare equations in exact numbers at small sizes, and return how many draws decided them."""
+    count = 0
+    for number in range(_EXACT):
+        numbered_sorts = enumerate(compiled.declared.sorts())
+        sizes = {sort: 1 + (number + i) % 3 for i, sort in numbered_sorts}
+        # Exact numbers lack some functions that balls have.
+        with suppress(Unread, Refused, Undecided):
+            exact = Numbers(sizes, number)
+            if comparing.meets(compiled, where, exact):
+                comparing.compared(compiled, equations, exact)
+                count += 1
+    return count
 
 
 def _has_no_letters(compiled: Compiled, every: Sequence[Link]) -> bool:
