@@ -7,7 +7,7 @@ accepted as an attribute.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -237,16 +237,10 @@ def group_query_attention(
             if position_ids is not None
             else graph_operators.arange(c, past, past + length(q.shape[-2]))
         )
-        # Tables are shared by all heads, so they have an axis of length 1 for heads.
-        cos, sin = (
-            graph_operators.gather(c, c.lifted(table), places)[..., None, :, :]
-            for table in (cos_cache, sin_cache)
-        )
+        tables = [graph_operators.gather(c, c.lifted(x), places) for x in (cos_cache, sin_cache)]
         layout = "interleaved" if rotary_interleaved else "half"
-        q, k = (
-            merge_heads(rotate(split_heads(x, heads), cos, sin, layout))
-            for x, heads in ((q, num_heads), (k, kv_num_heads))
-        )
+        q = _rotate_joined_heads(q, num_heads, tables, layout)
+        k = _rotate_joined_heads(k, kv_num_heads, tables, layout)
     result: dict[str, Value] = {
         "is_causal": 1,
         "q_num_heads": num_heads,
@@ -257,6 +251,13 @@ def group_query_attention(
     # The local window includes the query itself; ONNX's left window starts before it.
     result |= {"left_window_size": local_window_size - 1} if local_window_size > 0 else {}
     return attention(c, q, k, v, attention_bias, past_key, past_value, opset=_OPSET, **result)[:3]
+
+
+def _rotate_joined_heads(x: Value, heads: int, tables: Sequence[Value], layout: str) -> Value:
+    """Rotate each head of tokens (b, n, h·d) by tables (b, n, d/2) of cosines and sines."""
+    # Tables are shared by all heads, so they have an axis of length 1 for heads.
+    cos, sin = (table[..., None, :, :] for table in tables)
+    return merge_heads(rotate(split_heads(x, heads), cos, sin, layout))
 
 
 def _refuse_unread_onnx_inputs(others: dict[str, Value]) -> None:

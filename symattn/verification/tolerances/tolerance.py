@@ -150,13 +150,8 @@ def bound(
     usual = USUAL if contract is None and isinstance(dtype, str) else contract
     precision = Precision.of(dtype, usual, accumulate)
     if inputs is None:
-        n, d_k = (
-            _check_bound_size("n", 1024 if n is None else n),
-            _check_bound_size("d_k", 64 if d_k is None else d_k),
-        )
-        # As many queries as keys, and values as wide as keys.
-        sizes = Sizes(n, n, d_k, d_k)
-        precision = precision if tile is None else precision.in_tiles(n, tile)
+        sizes = _choose_sizes(n, d_k)
+        precision = precision if tile is None else precision.in_tiles(sizes.n_k, tile)
         reach = asked.normal(sizes) if largest is None else asked.bounded(sizes, largest)
         return Tolerance(
             asked.beforehand(spec, precision, sizes, reach), command=command, alpha=alpha
@@ -175,6 +170,14 @@ def bound(
     return Tolerance(
         asked.for_inputs(spec, precision, arrays), file or "the arrays", command, alpha
     )
+
+
+def _choose_sizes(n: int | None, d_k: int | None) -> Sizes:
+    """Return the sizes of inputs that are not passed: 1024 tokens of width 64, unless given."""
+    tokens = _check_bound_size("n", 1024 if n is None else n)
+    width = _check_bound_size("d_k", 64 if d_k is None else d_k)
+    # As many queries as keys, and values as wide as keys.
+    return Sizes(tokens, tokens, width, width)
 
 
 def _refuse_besides_inputs(**others: object) -> None:
