@@ -139,55 +139,18 @@ def subjects(spec: Rotary, layout: Layout) -> Iterator[Definition]:
 def _define_rotary_vectors(
     spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, batched: bool
 ) -> Definition:
-    columns = "d" if spec.width else "2*f" if spec.layout == "half" else "f*2"
-    shape = placed(layout, "n", columns)
-    table = f"{'b ' * batched}n {'r' if wide else 't'}"
-    words = {"x": "t vec hidden_states input xq", "q": "query xq queries", "k": "key xk keys"}
-    sizes = []
-    sections = {"s": len(spec.sections)} if spec.sections else {}
     # Frequencies that are scaled need a least number of columns.
     least = spec.least_width // 2
-    for i, (n, f) in enumerate(size for size in _SIZES if size[1] >= least or spec.width):
-        width = spec.width or 2 * f
-        # Columns beyond the width are not rotated: some cases have these.
-        extra = {"d": width + (0, 2, 5, 1)[i % 4]} if spec.width else {"f": f}
-        sizes.append(
-            {**in_front(layout, i), "n": n, **extra, "t": width // 2, "r": width, **sections}
-        )
     flow = RotatedVectors(rotary=spec, of=names)
-    make_table = partial(_make_rotary_table_input, spec, layout, names, wide, batched)
     return define_in_steps(
         flow,
         "position",
         title=codec.called(spec),
-        inputs=(
-            *(Input(n, shape, words[n]) for n in names),
-            Input(
-                "positions",
-                f"{'s ' * bool(sections)}{'b ' * batched}n",
-                _POSITIONS,
-                _draw_positions_of_sections if sections else _draw_increasing_positions,
-                needed=False,
-            ),
-            Input(
-                "cos",
-                table,
-                "cos_table cosine cosines cos_cached c",
-                needed=False,
-                made=partial(make_table, 0),
-            ),
-            Input(
-                "sin",
-                table,
-                "sin_table sine sines sin_cached s",
-                needed=False,
-                made=partial(make_table, 1),
-            ),
-        ),
+        inputs=tuple(_yield_rotary_inputs(spec, layout, names, wide, batched)),
         outputs=("y",) if len(names) == 1 else ("q", "k"),
         ways=tuple(_yield_rotary_ways(flow)),
         laid=partial(_lay_vectors, spec, layout, names, wide),
-        shapes=sizes,
+        shapes=tuple(_yield_rotary_sizes(spec, layout)),
         settings={
             "base": float(spec.base),
             "dim": lambda arrays: spec.width or arrays[names[0]].shape[-1],
@@ -202,6 +165,38 @@ def _define_rotary_vectors(
             sizes.get("f", least) >= least and ("cos" not in inputs or np.size(inputs["cos"]) > 0)
         ),
     )
+
+
+def _yield_rotary_inputs(
+    spec: Rotary, layout: Layout, names: tuple[str, ...], wide: bool, batched: bool
+) -> Iterator[Input]:
+    """Yield the vectors, then what calls may pass beside them: positions, or tables of cosines and sines."""
+    columns = "d" if spec.width else "2*f" if spec.layout == "half" else "f*2"
+    words = {"x": "t vec hidden_states input xq", "q": "query xq queries", "k": "key xk keys"}
+    for name in names:
+        yield Input(name, placed(layout, "n", columns), words[name])
+    items, sections = "b " * batched, "s " * bool(spec.sections)
+    draw = _draw_positions_of_sections if spec.sections else _draw_increasing_positions
+    yield Input("positions", f"{sections}{items}n", _POSITIONS, draw, needed=False)
+    tables = {
+        "cos": "cos_table cosine cosines cos_cached c",
+        "sin": "sin_table sine sines sin_cached s",
+    }
+    shape = f"{items}n {'r' if wide else 't'}"
+    for which, (name, also) in enumerate(tables.items()):
+        make = partial(_make_rotary_table_input, spec, layout, names, wide, batched, which)
+        yield Input(name, shape, also, needed=False, made=make)
+
+
+def _yield_rotary_sizes(spec: Rotary, layout: Layout) -> Iterator[dict[str, int]]:
+    """Yield the sizes of each case, by letter."""
+    sections = {"s": len(spec.sections)} if spec.sections else {}
+    least = spec.least_width // 2
+    for i, (n, f) in enumerate(size for size in _SIZES if size[1] >= least or spec.width):
+        width = spec.width or 2 * f
+        # Columns beyond the width are not rotated: some cases have these.
+        extra = {"d": width + (0, 2, 5, 1)[i % 4]} if spec.width else {"f": f}
+        yield {**in_front(layout, i), "n": n, **extra, "t": width // 2, "r": width, **sections}
 
 
 def _lay_vectors(

@@ -673,29 +673,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         exchanged = {"cos": "sin", "sin": "cos", "cos_q": "sin_q", "sin_q": "cos_q"}
         yield in_place_of("position", "cosines and sines are exchanged", **exchanged)
     else:
-        for words, roles in (
-            _MAGNITUDES.items()
-            if position.scaling is not None and position.scaling.multiplier
-            else ()
-        ):
-            yield _make_rotation_mistake(words, roles, changes=_WITHOUT_MAGNITUDE)
-        for words, changes in of_tables(position):
-            # Positions that are given need not be 0, 1, 2, …, and then counting from 0 changes differences as well.
-            if not words.startswith(_ALIKE[: len(_ALIKE) - (position.given == "positions")]):
-                yield _make_rotation_mistake(words, "qk", changes=changes)
-            if not words.startswith(_ALIKE):
-                yield from (
-                    _make_rotation_mistake(f"{noun} only: {words}", role, changes=changes)
-                    for role, noun, _ in _ROLES
-                )
-        for words, where, taken in other_tiles():
-            read = move_positions(lambda p, taken=taken: p[..., taken(p.shape[-1])])  # type: ignore[misc]
-            yield from (
-                _make_rotation_mistake(
-                    f"positions of {noun} are {words} ({where})", role, changes=read
-                )
-                for role, noun, _ in _ROLES
-            )
+        yield from _yield_wrong_tables(position)
     for role, noun, other in _ROLES:
         yield _make_rotation_mistake(
             f"{noun} are rotated backwards, {other} forwards", role, turn=_BACKWARDS
@@ -707,18 +685,44 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
     )
     yield replace(rotated, in_floats=True)  # the bound covers no rotation of values
     if spec.alignment == "bottom-right":
-        yield _make_rotation_mistake(_LATE, "q", first=True)
-        for by, words in (
-            ((1, "too far from"), (-1, "too near to")) if position.given is None else ()
-        ):
-            moved = move_positions(lambda p, by=by: p + by)  # type: ignore[misc]
-            yield _make_rotation_mistake(
-                f"queries are one position {words} the keys", "q", changes=moved
-            )
+        yield from _yield_wrong_starts(position)
     if position.given != "tables" and position.width is not None and position.sections is None:
         whole = of_other_fields(width=None)
         yield _make_rotation_mistake(
             "all columns are rotated, not the first ones alone", "qk", changes=whole
+        )
+
+
+def _yield_wrong_tables(position: Rotary) -> Iterator[Mistake]:
+    """Yield wrong tables of cosines and sines, which are made from positions."""
+    for words, roles in (
+        _MAGNITUDES.items() if position.scaling is not None and position.scaling.multiplier else ()
+    ):
+        yield _make_rotation_mistake(words, roles, changes=_WITHOUT_MAGNITUDE)
+    for words, changes in of_tables(position):
+        # Positions that are given need not be 0, 1, 2, …, and then counting from 0 changes differences as well.
+        if not words.startswith(_ALIKE[: len(_ALIKE) - (position.given == "positions")]):
+            yield _make_rotation_mistake(words, "qk", changes=changes)
+        if not words.startswith(_ALIKE):
+            yield from (
+                _make_rotation_mistake(f"{noun} only: {words}", role, changes=changes)
+                for role, noun, _ in _ROLES
+            )
+    for words, where, taken in other_tiles():
+        read = move_positions(lambda p, taken=taken: p[..., taken(p.shape[-1])])  # type: ignore[misc]
+        yield from (
+            _make_rotation_mistake(f"positions of {noun} are {words} ({where})", role, changes=read)
+            for role, noun, _ in _ROLES
+        )
+
+
+def _yield_wrong_starts(position: Rotary) -> Iterator[Mistake]:
+    """Yield wrong positions of the first query, where queries are the last tokens of the keys."""
+    yield _make_rotation_mistake(_LATE, "q", first=True)
+    for by, words in ((1, "too far from"), (-1, "too near to")) if position.given is None else ():
+        moved = move_positions(lambda p, by=by: p + by)  # type: ignore[misc]
+        yield _make_rotation_mistake(
+            f"queries are one position {words} the keys", "q", changes=moved
         )
 
 
