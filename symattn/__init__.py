@@ -5,28 +5,19 @@ The public names are those that ``__init__.pyi`` imports; they are imported on f
 
 from __future__ import annotations
 
-import os
-import sys
-from importlib import import_module
 from types import FunctionType
 from typing import Any
 
+from symattn.first_use import import_name, read_stub
+
 __version__ = "0.1.0"
 
-#: The module of each public name, by the lines ``from MODULE import NAME as NAME`` of the stub for type checkers.
-with open(os.path.join(os.path.dirname(__file__), "__init__.pyi"), encoding="utf-8") as _stub:
-    _WHERE = {
-        line.split()[3]: line.split()[1] for line in _stub if line.startswith("from symattn.")
-    }
+_WHERE = read_stub(__file__)
 __all__ = sorted(_WHERE)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(
-            f"module 'symattn' has no attribute {name!r}", name=name, obj=sys.modules[__name__]
-        )
-    value = getattr(import_module(_WHERE[name]), name)
+    value = import_name(__name__, _WHERE, name)
     if isinstance(value, FunctionType):
         from symattn.document.keywords import answering  # not imported by ``import symattn`` alone
 
