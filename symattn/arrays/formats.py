@@ -42,8 +42,6 @@ class Format:
 
     @cached_property
     def _finfo_of_format(self) -> Any:
-        import ml_dtypes
-
         # tf32 is float32 with ten bits of significand.
         if self.name == TF32:
             f = np.finfo(np.float32)
@@ -54,6 +52,10 @@ class Format:
                 "smallest_normal": f.smallest_normal,
             }
             return SimpleNamespace(dtype=f.dtype, nmant=10, maxexp=f.maxexp, **parts)
+        if hasattr(np, self.name):
+            return np.finfo(self.name)
+        import ml_dtypes  # slow to import, and formats of NumPy do without it
+
         return ml_dtypes.finfo(getattr(ml_dtypes, self.name, self.name))
 
     @property

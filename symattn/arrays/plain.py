@@ -84,11 +84,19 @@ def of_tensors(arrays: Mapping[str, Any]) -> dict[str, Any]:
     return {name: of_tensor(array, name) for name, array in arrays.items()}
 
 
+def is_masked(data: object) -> bool:
+    """Return whether an array has masked entries."""
+    # Arrays of NumPy's own class have none, and the module of masked ones is slow to import.
+    if not isinstance(data, np.ndarray) or type(data) is np.ndarray:
+        return False
+    return bool(np.ma.is_masked(data))
+
+
 def real(data: object, place: str) -> np.ndarray:
     """Return ``data`` as a NumPy array. Raises InputError for entries that float64 would truncate, and masked ones."""
     plain = np.asarray(of_tensor(data, place))
     types = map(type, plain.flat) if plain.dtype == object else (plain.dtype.type,)
     beyond = [entry.__name__ for entry in types if issubclass(entry, _BEYOND)]
-    for what in (*beyond, *["masked entries"] * np.ma.is_masked(data)):
+    for what in (*beyond, *["masked entries"] * is_masked(data)):
         raise InputError(f"{place} holds {what}; give real numbers, at most as wide as float64")
     return plain

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from symattn.arrays.formats import FORMATS
+from symattn.arrays.plain import is_masked
 from symattn.arrays.tensors import is_tensor
 from symattn.bounds.called_target import Framework, Memory
 from symattn.document.errors import InputError, MissingExtra, of_kind, perhaps
@@ -220,9 +221,9 @@ def read(
     if not isinstance(output, (np.ndarray, np.generic)):
         raise TypeError(f"returned {of_kind(output)}, not an array")
     # ``V`` are the types of ml_dtypes; a type with names is a record of other data.
-    if output.dtype.kind not in "fiubV" or output.dtype.names or np.ma.is_masked(output):
+    if output.dtype.kind not in "fiubV" or output.dtype.names or is_masked(output):
         raise TypeError(
-            f"returned an array of {'masked entries' * np.ma.is_masked(output) or output.dtype.name}"
+            f"returned an array of {'masked entries' * is_masked(output) or output.dtype.name}"
         )
     with np.errstate(over="ignore"):
         return np.array(output, dtype=kind), output.dtype.name, output.shape
