@@ -27,8 +27,6 @@ from symattn.arrays.base import ArrayBase
 from symattn.arrays.functions import FUNCTIONS
 from symattn.arrays.planes import Planes, Size
 from symattn.programs.frameworks import Tensor
-from symattn.programs.graphs import linear_systems
-from symattn.programs.graphs.values import Context
 from symattn.programs.names import Function, without_partial
 from symattn.programs.refusing import LIBRARY, installed
 
@@ -134,10 +132,17 @@ class _LinearAlgebra(_Library):
     def solve(self, a: object, b: object) -> Tensor:
         a = self._kind.of(a)
         b = self._kind.of(b)
+        # The operators of graphs are slow to import, and few functions solve systems.
+        from symattn.programs.graphs import linear_systems
+        from symattn.programs.graphs.values import Context
+
         return linear_systems.solve(Context(a), a, b)
 
     def inv(self, a: object) -> Tensor:
         a = self._kind.of(a)
+        from symattn.programs.graphs import linear_systems
+        from symattn.programs.graphs.values import Context
+
         return linear_systems.invert(Context(a), a)
 
 

@@ -8,7 +8,6 @@ by the key alone, so that different keys try different ones and a call can be re
 
 from __future__ import annotations
 
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
@@ -57,7 +56,7 @@ def prepare() -> None:
         sys.meta_path.insert(0, _Finder())
 
 
-class _Finder(importlib.abc.MetaPathFinder):
+class _Finder:  # a base class of ``importlib.abc`` would import archives and temporary files
     """Changes two modules of Triton when they are imported."""
 
     def find_spec(
@@ -67,11 +66,12 @@ class _Finder(importlib.abc.MetaPathFinder):
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, _CHANGES[name])
+            loader: Any = _Loader(spec.loader, _CHANGES[name])
+            spec.loader = loader
         return spec
 
 
-class _Loader(importlib.abc.Loader):
+class _Loader:
     """Loads a module, and changes it."""
 
     def __init__(self, own: Any, change: Callable[[Any], None]) -> None:
