@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import tempfile
 from pathlib import Path
 from typing import Literal
 
@@ -81,6 +80,8 @@ def _choose_file_mode(path: Path) -> int:
 
 def replaced(path: Path, content: bytes, mode: int) -> None:
     """Write a temporary file in the same folder, which replaces ``path`` when it is complete."""
+    import tempfile  # most runs write no file
+
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 from collections.abc import Iterable, Sequence
@@ -191,6 +190,8 @@ class Repair:
 
     def diff(self, text: str | None = None) -> str:
         """Return the repair as a unified diff of its file. Raises ``InputError`` if the file has changed."""
+        import difflib  # most functions are right, and have no diff
+
         old = self._read_unchanged_source() if text is None else text
         new = self._apply_repair_edits(old)
         name = _shown_path(self.file)
