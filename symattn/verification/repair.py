@@ -81,7 +81,7 @@ class RepairPart:
 
     @property
     def change(self) -> str:
-        """The text before and after: `` `acc` → `acc * a` ``."""
+        """The text before and after, each in backquotes: acc → acc * a."""
         # An inserted line has no old text, a removal no new one.
         if not self.new:
             return f"remove `{self.old}`"
@@ -157,7 +157,7 @@ class Repair:
 
     @property
     def change(self) -> str:
-        """The place and the change: ``line 22 of attn.py: `acc` → `acc * a` ``; of two edits those of both."""
+        """The place and the change: line 22 of attn.py, and ``change``; of two edits those of both."""
         parts = self.parts or (RepairPart(self.line, self.old, self.new, self.places),)
         first, *others = (f"{part.line}: {part.change}" for part in parts)
         place, _, change = first.partition(":")
@@ -171,7 +171,7 @@ class Repair:
 
     @property
     def words_of_both(self) -> str:
-        """The same of two edits that are listed below the sentence."""
+        """The repair as such a sentence if its two edits are listed below it."""
         return f"two edits of {Path(self.file).name} together {self.outcome}"
 
     @property
