@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from symattn.bounds.judgement import Measured
 
 LEAST = 3  # cases of each group that has so many
-ONE_PERCENT = "1 % too large"  # in words, a mistake of that size
-TWICE = "twice as large"
 _CASES = 12  # cases in which the smallest share of a mistake is sought
 _SMALL_CASE = 2048  # entries of the inputs of a case that is always searched
 # the largest change of the output that counts as none, relative to its largest entry
@@ -243,8 +241,8 @@ _RULES: tuple[Mapping[str, Callable[[Step, Values], Any]], ...] = (
     {"left out": _left_out},
     {"heads in another order": _roll_heads_of_step},
     {
-        ONE_PERCENT: _make_step_multiplier(1.01),
-        TWICE: _make_step_multiplier(2),
+        StepPower.ONE_PERCENT: _make_step_multiplier(1.01),
+        StepPower.TWICE: _make_step_multiplier(2),
         "all 0": _make_step_multiplier(0),
     },
 )

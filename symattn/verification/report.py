@@ -136,6 +136,10 @@ class StepPower:
     the share, so do all outputs of legal arithmetic. +∞ if no case shows the whole mistake.
     """
 
+    # The words of the mistakes that short reports speak of.
+    ONE_PERCENT = "1 % too large"
+    TWICE = "twice as large"
+
     step: str
     mistake: str
     share: float

@@ -6,15 +6,17 @@ import re
 from collections.abc import Iterator, Sequence
 from decimal import ROUND_CEILING, Decimal
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from symattn.document import model as md
 from symattn.document.codec import record
 from symattn.document.evidence import Evidence, Grade
 from symattn.document.notation import Node, Root, equals, name
 from symattn.document.text import assignment, equal_sizes
-from symattn.verification.power import ONE_PERCENT, TWICE
 from symattn.verification.repair import NOT_MEANT, Repair
-from symattn.verification.report import Arithmetic, Counterexample, Fault, Report
+
+if TYPE_CHECKING:
+    from symattn.verification.report import Arithmetic, Counterexample, Fault, Report
 
 _MAX_FAULTS_IN_SHORT = 3  # the first with its evidence
 # Sizes within words, with a root, a reciprocal or a number.
@@ -153,12 +155,12 @@ def _yield_successful_proofs(report: Report) -> Iterator[str]:
 def _detectable_error(report: Report) -> str:
     """Return the relative error that the cases would have shown in any legal arithmetic, in words; "" if unknown."""
     # Exact outputs show their share of the mistake; rounded ones show twice that share (``StepPower``).
-    percents = {p.step: 2 * p.share for p in report.power if p.mistake == ONE_PERCENT and p.seen}
+    percents = {p.step: 2 * p.share for p in report.power if p.mistake == p.ONE_PERCENT and p.seen}
     # The output is proportional to a factor of the output, so that a share of twice as large is a share of 100 %.
     percents |= {
         p.step: 200 * p.share
         for p in report.power
-        if (p.step, p.mistake) == ("output", TWICE) and p.seen
+        if (p.step, p.mistake) == ("output", p.TWICE) and p.seen
     }
     if not percents:
         return ""
