@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from symattn.bounds.case_result import OF_VALUES, UNFIT, Case, CaseResult, Part
 from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
 from symattn.bounds.reference import Variant
 from symattn.verification.definitions.definition_flow import DefinitionFlow
-from symattn.verification.definitions.definition_subject import CountedKeys, Definition
 from symattn.verification.definitions.function_runs import FunctionRuns
 from symattn.verification.diagnosis import blaming, outofrange, parts, screening
 from symattn.verification.diagnosis.attention_search import AttentionSearch
@@ -28,6 +27,9 @@ from symattn.verification.diagnosis.effective_weights import Counted, counted, o
 from symattn.verification.diagnosis.step_runs import StepRuns
 from symattn.verification.rules import numbered_operations, operations
 from symattn.verification.rules.predicates import Pairs
+
+if TYPE_CHECKING:
+    from symattn.verification.definitions.definition_subject import CountedKeys, Definition
 
 _BEYOND = 8  # multiple of the bound
 

@@ -45,7 +45,6 @@ from symattn.verification.definitions.inputs_by_letters import (
     Numbers,
 )
 from symattn.verification.definitions.output_run import OutputRun
-from symattn.verification.definitions.recurrent_law import RecurrentLaw
 from symattn.verification.diagnosis.observe import ObservedScale, scales
 from symattn.verification.input_source import Array, InputPairs, InputSource, Random
 from symattn.verification.power import Mutation
@@ -54,6 +53,7 @@ from symattn.verification.report import Counterexample, SmallestSeen, StepPower
 
 if TYPE_CHECKING:
     from symattn.arrays.field.quotient import Quotient
+    from symattn.verification.definitions.recurrent_law import RecurrentLaw
     from symattn.verification.diagnosis.causes import Cause, Search
     from symattn.verification.engine import Session
 

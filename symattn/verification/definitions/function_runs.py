@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,9 +14,11 @@ from symattn.bounds.case_result import CaseResult, Part, largest
 from symattn.bounds.mistake import Compute, Mistake
 from symattn.bounds.reference import float32_outputs, float64_outputs
 from symattn.verification.definitions import definition_judge, definition_mistakes
-from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.diagnosis import parts, screening
 from symattn.verification.diagnosis.causes import KEPT, Outputs
+
+if TYPE_CHECKING:
+    from symattn.verification.definitions.definition_subject import Definition
 
 _LEGAL = 8  # multiple of the bound of the right definition
 

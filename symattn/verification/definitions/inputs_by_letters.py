@@ -23,11 +23,6 @@ from symattn.bounds.mistake import Mistake
 from symattn.document.errors import InputError
 from symattn.document.text import equal_sizes
 from symattn.verification import reduce
-from symattn.verification.definitions.recurrent_law import (
-    HELD_OUT_CHUNKS,
-    HELD_OUT_DECAY,
-    SEVERAL_CHUNKS,
-)
 from symattn.verification.input_source import Array, Cases, InputPairs, InputSource, Random
 from symattn.verification.power import LEAST
 from symattn.verification.probing import behaviour, groups, probes
@@ -56,6 +51,14 @@ _AT_ONCE = (Sizes(261, 301, 72, 66, 80), Sizes(520, 1100, 72, 66, 80))
 _LARGE_WITH_EMPTY_PARTS = {"n_q": 140, "n_k": 270, "d_k": 8, "d_v": 66}
 #: Group of inputs of several chunks of tokens, of recurrences that a law covers.
 SEVERAL_CHUNKS_GROUP = "several chunks"
+# Sizes of several chunks of 64 tokens at once, and the mean of −g: states that decay within a chunk, and that last.
+_SEVERAL_CHUNKS = (
+    ({"n_q": 150, "n_k": 150, "d_k": 16, "d_v": 16}, 0.05),
+    ({"n_q": 135, "n_k": 135, "d_k": 64, "d_v": 64}, 0.005),
+    ({"n_q": 200, "n_k": 200, "d_k": 128, "d_v": 128}, 0.02),
+)
+# The same of inputs by which a cause is confirmed.
+_HELD_OUT_CHUNKS, _HELD_OUT_DECAY = {"n_q": 141, "n_k": 141, "d_k": 12, "d_v": 12}, 0.03
 #: Mean of −g in long inputs of a recurrence, so that early tokens matter to late ones.
 _SLOW_DECAY = 0.02
 _MOST_AT_ONCE = 2**21  # entries of an array of which bounds hold some twenty copies
@@ -115,7 +118,7 @@ class InputsByLetters(InputSource):
 
     def _of_several_chunks(self, session: Session, rng: Random) -> Iterator[Case]:
         """Yield several chunks of tokens at once, in wide rows, with keys and gates as models have them."""
-        for wanted, decay in SEVERAL_CHUNKS:
+        for wanted, decay in _SEVERAL_CHUNKS:
             yield self._as_in_models(session, SEVERAL_CHUNKS_GROUP, wanted, decay, rng)
 
     def _as_in_models(
@@ -137,7 +140,7 @@ class InputsByLetters(InputSource):
         if self.definition.law is None:
             yield from super().resized(session, sizes, rng)
             return
-        case = self._as_in_models(session, SEVERAL_CHUNKS_GROUP, sizes, HELD_OUT_DECAY, rng)
+        case = self._as_in_models(session, SEVERAL_CHUNKS_GROUP, sizes, _HELD_OUT_DECAY, rng)
         if self.fits(session, case.inputs):
             yield dict(case.inputs)
 
@@ -379,7 +382,9 @@ class InputsByLetters(InputSource):
     ) -> Iterator[Case]:
         """Yield held-out cases of sizes that are neither in ``shapes`` nor in the later groups."""
         if self.definition.law is not None:
-            held_out = self._as_in_models(session, "held out", HELD_OUT_CHUNKS, HELD_OUT_DECAY, rng)
+            held_out = self._as_in_models(
+                session, "held out", _HELD_OUT_CHUNKS, _HELD_OUT_DECAY, rng
+            )
             yield from [held_out] if self.fits(session, held_out.inputs) else []
         families = [f for f in ("normal", "integer") if f in self.definition.families] or list(
             self.definition.families

@@ -54,14 +54,6 @@ BY_HEAD = ("bonus", "skip", "A_log", "dt_bias")
 STEPS_OF_SUM, STEPS_OF_NORM = 3, 10
 #: The bias of a raw step of models: softplus(−4) = 0.018.
 USUAL_STEP_BIAS = -4.0
-#: Sizes of several chunks of 64 tokens at once, and the mean of −g: states that decay within a chunk, and that last.
-SEVERAL_CHUNKS = (
-    ({"n_q": 150, "n_k": 150, "d_k": 16, "d_v": 16}, 0.05),
-    ({"n_q": 135, "n_k": 135, "d_k": 64, "d_v": 64}, 0.005),
-    ({"n_q": 200, "n_k": 200, "d_k": 128, "d_v": 128}, 0.02),
-)
-#: The same of inputs by which a cause is confirmed.
-HELD_OUT_CHUNKS, HELD_OUT_DECAY = {"n_q": 141, "n_k": 141, "d_k": 12, "d_v": 12}, 0.03
 
 
 def explain_uncovered(spec: LinearAttention) -> str:
