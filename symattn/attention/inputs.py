@@ -169,6 +169,12 @@ def holds(name: str, spec: Attention) -> str:
 
 def shape(array: str, spec: Attention, names: Collection[str]) -> str:
     """Return the shape of an input or a step in letters, ``… [h] n_q d_k`` with the axes in brackets decided."""
+    return _shape_in_letters(array, spec, frozenset(names))
+
+
+# Every call checks the shapes of the same few names.
+@lru_cache(maxsize=512)
+def _shape_in_letters(array: str, spec: Attention, names: frozenset[str]) -> str:
     return _in_letters(array, spec, same_letters(spec, names))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -114,9 +115,7 @@ def open_rows(spec: Attention, n_q: int, n_k: int, inputs: Mapping[str, Array]) 
 
 def places(spec: Attention, n_q: int, n_k: int, labels: dict[str, Array]) -> Array:
     """Return booleans (n_q, n_k): what the specification's own masks and the given document labels allow."""
-    # Masks that are inputs are applied by the caller, so they are left out here.
-    own = spec.mask is None and not spec.padding and spec.documents == bool(labels)
-    bare = spec if own else replace(spec, mask=None, padding=False, documents=bool(labels))
+    bare = _without_given_masks(spec, bool(labels))
     if not bare.masks_anything:
         return np.ones((n_q, n_k), dtype=bool)
     names = {"q", "k", "v", *labels}
@@ -125,3 +124,10 @@ def places(spec: Attention, n_q: int, n_k: int, labels: dict[str, Array]) -> Arr
     operands = (labels[n] for n in step.of[1:])
     result = step.run(no_scores, *operands)
     return np.asarray(np.isfinite(result)).reshape(n_q, n_k)
+
+
+# A changed specification checks all its fields, and the masks of every input need the same one.
+@lru_cache(maxsize=64)
+def _without_given_masks(spec: Attention, has_labels: bool) -> Attention:
+    """Return the specification without masks that are inputs, which the caller applies, and with given labels alone."""
+    return replace(spec, mask=None, padding=False, documents=has_labels)
