@@ -121,9 +121,14 @@ def _make_structural_function(name: str) -> Callable[..., Any]:
         if not _has_nested_arrays([args]):
             return function(*args, **kwargs)
         operands = [_lift_listed_arguments(self.kind, a) for a in args]
+        # Every plane moves alike, so that shapes and axes among the arguments are looked through once.
+        with_arrays = [k for k, a in enumerate(operands) if _has_nested_arrays(a)]
 
         def move(pick: Callable[[Any], object]) -> Any:
-            return function(*[_replace_arrays_by_planes(a, pick) for a in operands], **kwargs)
+            arguments = list(operands)
+            for k in with_arrays:
+                arguments[k] = _replace_arrays_by_planes(operands[k], pick)
+            return function(*arguments, **kwargs)
 
         return self._move_all_planes(move, list(_yield_nested_arrays(operands)))
 

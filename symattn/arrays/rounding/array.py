@@ -178,9 +178,11 @@ class ComputedNumber(Planes):
     @classmethod
     def _read_value_rounded(cls, value: Any, f: Format, data: object = None) -> Self:
         x = cls.read_floats(value, data)
-        # Data that the format holds are not rounded.
-        rounded_once = bounds.rounding(x.size, x.low, bounds.growth(f, 1), f)
-        read = np.where(bounds.holds(f, x), 0.0, rounded_once)
+        # Data that the format holds are not rounded, and most inputs are such data.
+        held = bounds.holds(f, x)
+        read = np.zeros(held.shape)
+        if not held.all():
+            read = np.where(held, 0.0, bounds.rounding(x.size, x.low, bounds.growth(f, 1), f))
         zeros = np.zeros((3, *value.plain_shape))
         value_plane = cls.write_plane(value)
         return cls(value_plane, *bounds.bounded(read), *zeros, *x)
@@ -313,12 +315,17 @@ class ComputedNumber(Planes):
         odd = cls.find_special(plane)
         # Without a finite bound nothing is shared; what is no number has no error.
         gone = ~np.isfinite(radius + rest + last) | odd
-        if gone.any():
+        is_any_gone = gone.any()
+        if is_any_gone:
             shared = np.where(gone[..., None], 0, shared)
             radius = np.where(gone, 0, radius)
             rest = np.where(odd, 0, np.where(gone, np.inf, rest))
         rows = bounds.errors_of(shared, ids, rest, radius)
-        remaining = [np.where(gone, 0.0, p) for p in (last, terms, count)]
+        remaining = [
+            # A single number fills a plane of its own.
+            np.where(gone, 0.0, p) if is_any_gone or np.shape(p) != gone.shape else np.asarray(p)
+            for p in (last, terms, count)
+        ]
         return cls(plane, *rows, *remaining, *x)
 
     @classmethod
