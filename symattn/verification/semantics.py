@@ -452,10 +452,13 @@ class KnownAngles:
 
     def _draw_new_angle_numbers(self, sizes: np.ndarray) -> None:
         """Draw numbers for new angles, which are in order; for near ones once."""
-        new: list[float] = []
-        for size in sizes.tolist():
-            if not new or size - new[-1] > self._near * size:
-                new.append(size)
+        # A size apart from the one before is apart from all before; only others are compared with the last one drawn.
+        is_new = np.diff(sizes, prepend=-np.inf) > self._near * sizes
+        last = 0
+        for place in np.flatnonzero(~is_new).tolist():
+            last = place - 1 if is_new[place - 1] else last
+            is_new[place] = sizes[place] - sizes[last] > self._near * sizes[place]
+        new = sizes[is_new]
         known = np.concatenate([self._known, new])
         # The search for neighbours needs the angles in order.
         order = np.argsort(known, kind="stable")
