@@ -33,7 +33,7 @@ def refuse_others(context: click.Context, target: str, own: Sequence[str]) -> li
 
 def line(context: click.Context, without: Sequence[str] = _ELSEWHERE) -> str:
     """Return the command line, options in the order of the help, followed by what is passed on to a script."""
-    from symattn.document.codec import command
+    from symattn.document.codec import command, join_words
 
     words: list[str] = []
     options: list[tuple[str, Any]] = []
@@ -55,9 +55,11 @@ def line(context: click.Context, without: Sequence[str] = _ELSEWHERE) -> str:
     first = context.command_path.split()[1:]
     if context.allow_interspersed_args:
         return command(*first, *words, options=options)
-    return shlex.join([*shlex.split(command(*first, options=options)), *words])
+    return join_words([*shlex.split(command(*first, options=options)), *words])
 
 
 def again(path: object) -> str:
     """Return the command line that writes the document of the running command to a file."""
-    return f"{line(click.get_current_context(), _WRITING)} -o {shlex.quote(str(path))}"
+    from symattn.document.codec import quote_word
+
+    return f"{line(click.get_current_context(), _WRITING)} -o {quote_word(str(path))}"

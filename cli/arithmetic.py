@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,11 +79,12 @@ def _picture(path: str | None, force: bool) -> Path | None:
 
 
 def _draw(answer: Answer, path: Path, force: bool) -> None:
+    from symattn.document.codec import quote_word
     from symattn.verification.summing.drawing import picture
 
     if answer.order.tree is None:
         say(f"symattn: {path} is not written: there is no tree to draw")
     else:
-        picture(answer.order, f"{answer.command} --draw {shlex.quote(str(path))}").save(
+        picture(answer.order, f"{answer.command} --draw {quote_word(str(path))}").save(
             path, force=force
         )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from symattn.document.codec import quote_word
 from symattn.document.errors import InputError, near
 from symattn.document.model import (
     Assumptions,
@@ -75,7 +75,7 @@ def excerpt(document: Document, step: object = None, part: object = None) -> Doc
         raise InputError("step and part: give one of them")
     if step is None and part is None:
         return document
-    option = f"--step {step}" if part is None else f"--part {shlex.quote(str(part))}"
+    option = f"--step {step}" if part is None else f"--part {quote_word(str(part))}"
     blocks = (
         _excerpt_numbered_step(document, step)
         if part is None

@@ -138,13 +138,30 @@ def command(
     "symattn walk 'my sheet.json' --causal --window 2,none --scale 0.25"
     """
     pairs = options.items() if isinstance(options, Mapping) else options
-    return shlex.join(
-        [
-            "symattn",
-            *map(str, words),
-            *(w for name, value in pairs for w in _yield_option_words(name, value)),
-        ]
-    )
+    options_in_order = (w for name, value in pairs for w in _yield_option_words(name, value))
+    return join_words(["symattn", *map(str, words), *options_in_order])
+
+
+def join_words(words: Iterable[str]) -> str:
+    """Return a command line of these words, each quoted if a shell needs it.
+
+    A word with apostrophes stands between double quotes, unless a shell would read more in it: ``shlex.quote`` ends and
+    begins its quotes at each apostrophe, which nobody can read.
+
+    >>> join_words(["symattn", "verify", "f.py:f", "--definition", "LinearAttention(gate='token')"])
+    'symattn verify f.py:f --definition "LinearAttention(gate=\'token\')"'
+    """
+    return " ".join(map(quote_word, words))
+
+
+# What shells replace, or end the quotes at, between double quotes.
+_READ_IN_DOUBLE_QUOTES = frozenset('"$`\\!\n')
+
+
+def quote_word(word: str) -> str:
+    """Return a word as a shell needs it, see ``join_words``."""
+    is_plain = _READ_IN_DOUBLE_QUOTES.isdisjoint(word)
+    return f'"{word}"' if "'" in word and is_plain else shlex.quote(word)
 
 
 def _yield_option_words(name: str, value: object) -> Iterator[str]:

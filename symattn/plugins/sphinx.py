@@ -50,6 +50,7 @@ from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from symattn.document import model as md
+from symattn.document.codec import join_words
 from symattn.document.errors import SymattnError
 from symattn.document.render.common import numbered
 from symattn.document.render.mathml import mathml
@@ -187,7 +188,7 @@ def _checked_command_output(node: answer, form: list[str]) -> str:
     if ran.returncode != expected:
         why = ran.stderr.strip().splitlines()[-1:] or ["see what it prints"]
         result = (
-            f"`symattn {shlex.join(words)}` ends with {ran.returncode} and not {expected}: {why[0]}"
+            f"`symattn {join_words(words)}` ends with {ran.returncode} and not {expected}: {why[0]}"
         )
         raise ExtensionError(f"{node['place']}: {result}")
     return ran.stdout

@@ -114,7 +114,7 @@ def test_after_a_crash_the_function_is_called_as_before(run: Run) -> None:
     (fault,) = report.faults
     assert (fault.step, fault.counterexample and fault.counterexample.sizes["n"]) == ("call", 9)
     assert sum(check.cases for check in report.checks) > 10
-    assert "--definition 'Rotary(layout='" in report.command
+    assert "--definition \"Rotary(layout='interleaved')\"" in report.command
 
 
 @pytest.mark.deep

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -37,7 +36,7 @@ from symattn.derivations.walks.walk_data import (
 )
 from symattn.derivations.walks.why import about, too_long
 from symattn.derivations.walks.why import why as reasons
-from symattn.document.codec import command
+from symattn.document.codec import command, quote_word
 from symattn.document.errors import InputError, near
 from symattn.document.keywords import format_name, unknown
 from symattn.document.model import (
@@ -404,7 +403,7 @@ def _write_plain_field_value(value: object) -> str:
 def _hint_further_commands(
     source: str, worked: Walk, step: int | None, why: bool, every: bool
 ) -> tuple[str, ...]:
-    base = f"symattn walk {shlex.quote(source)}"
+    base = f"symattn walk {quote_word(source)}"
     hints = [] if step and why else [f"{base} --step {step or 5} --why"]
     hints += [] if every or worked.queries < 2 or step else [f"{base} --all"]
     example = examples.find(source)
