@@ -112,6 +112,13 @@ def _usage(error: click.ClickException) -> str:
         return f"{path}: {PICKED}"
     if option == "list" and path.rpartition(" ")[2] in _OF_EXAMPLES:
         return f"{path}: there is no --list; `symattn examples list` lists the examples"
+    if option in ("spec", "specification", "attention") and _has_parameter(context, "heads"):
+        others = ", and other definitions are given as --definition 'Gradient(…)'"
+        more = others if _has_parameter(context, "definition") else ""
+        return (
+            f"{path}: there is no --{option}; fields of Attention are options, such as --heads 2{more} "
+            f"(see {path} --help)"
+        )
     forms = (
         next((p.type for p in context.command.params if p.name == "form"), None)
         if context
@@ -121,6 +128,10 @@ def _usage(error: click.ClickException) -> str:
     if form in getattr(forms, "choices", ()):
         return f"{path}: there is no --{option}; write -f {form} (see {path} --help)"
     return f"{path}: {error.format_message().removesuffix('.')} (see {path} --help)"
+
+
+def _has_parameter(context: click.Context | None, name: str) -> bool:
+    return context is not None and name in [p.name for p in context.command.params]
 
 
 def _defect(error: BaseException) -> str:

@@ -44,7 +44,7 @@ class _WithFix(Grouped):
     help="ONNX: prove open sizes. Default: for small layers.",
 )
 @click.option(
-    "--rows", type=Whole(1), metavar="N", help="Trace: judge N queries of each head. Default: 32."
+    "--rows", type=Whole(1), metavar="N", help="Trace: judge N queries a head. Default: 32."
 )
 @SEARCH(
     "--power",

@@ -227,3 +227,11 @@ def test_completion_completes(run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COMP_WORDS", "symattn completion z")
     monkeypatch.setenv("COMP_CWORD", "2")
     assert run().stdout == "plain,zsh\n"
+
+
+def test_a_specification_as_an_option_is_answered_by_the_options_there_are(run) -> None:
+    for command, more in (("verify", "--definition"), ("bound", "--heads 2 (see")):
+        ran = run(command, "program.py:f", "--spec", "Attention()")
+        assert ran.status == 2
+        assert "there is no --spec; fields of Attention are options" in ran.stderr
+        assert more in ran.stderr
