@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from symattn.document.errors import InputError
-from symattn.document.keywords import is_integer_within, unknown
+from symattn.document.keywords import is_integer_within, plain_number, unknown
 
 _SIZES: dict[str, tuple[str, int]] = {
     "dk": ("d_k", 65536),
@@ -45,7 +45,7 @@ def checked(
             raise InputError(f"{error} (as options: {options})" if options else str(error))
         if parameter in result:
             raise InputError(f"{command} {name}: {_SYMBOLS[parameter]} is given twice")
-        result[parameter] = value
+        result[parameter] = plain_number(value)
         if parameter in LIMITS:
             usual = 0 if parameter == "seed" else 1, LIMITS[parameter]
             least, most = _WRITTEN_OUT.get(name, {}).get(parameter, usual)

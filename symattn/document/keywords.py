@@ -7,7 +7,7 @@ from functools import cache, wraps
 from inspect import Signature, signature
 from math import inf
 from numbers import Integral
-from typing import Any, TypeVar, cast
+from typing import Any, SupportsFloat, TypeVar, cast
 
 from symattn.document.errors import InputError, nearest_of
 
@@ -199,6 +199,20 @@ def plain_integer(value: object) -> object:
     return value
 
 
+def plain_number(value: object) -> object:
+    """Return a number of NumPy or ml_dtypes as the equal one of Python, also in a tuple; anything else as it is.
+
+    >>> import numpy as np
+    >>> plain_number((np.float16(0.5), np.int64(2), None))
+    (0.5, 2, None)
+    """
+    if type(value) is tuple:
+        return tuple(map(plain_number, value))
+    if type(value).__module__ in ("numpy", "ml_dtypes") and "float" in type(value).__name__:
+        return float(cast(SupportsFloat, value))
+    return plain_integer(value)
+
+
 def is_integer_within(value: object, least: int, most: float = inf) -> bool:
     """Return whether a value is an integer from ``least`` to ``most``; True and False are none.
 
@@ -239,7 +253,8 @@ def answering(function: _Function) -> _Function:
 
 class _Class(type):
     def __call__(cls: type[_Instance], *values: object, **named: object) -> _Instance:
-        values, named = plain_integers(values, named)
+        values = tuple(map(plain_number, values))
+        named = {name: plain_number(value) for name, value in named.items()}
         try:
             return cast(_Instance, type.__call__(cls, *values, **named))
         except TypeError:

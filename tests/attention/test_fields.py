@@ -397,3 +397,12 @@ def test_functions_take_integers_of_numpy() -> None:
     assert symattn.draw("masks", n=np.uint8(3)).svg() == symattn.draw("masks", n=3).svg()
     with pytest.raises(InputError, match=r"^n must be an integer from 1 to 2\^24, got 0$"):
         symattn.bound(n=np.int64(0))
+
+
+@pytest.mark.parametrize("number", [np.float16(0.3), np.float32(0.3), np.float64(0.3), ml_dtypes.bfloat16(0.3)])
+def test_a_number_of_numpy_counts_as_the_equal_one(number: Any) -> None:
+    assert repr(Attention(scale=number)) == f"Attention(scale={float(number)!r})"
+    assert str(Attention(scale=number).document()) == str(Attention(scale=float(number)).document())
+    assert repr(symattn.RMSNorm(eps=number)) == repr(symattn.RMSNorm(eps=float(number)))
+    printed, plain = (symattn.derive("attention", d_k=2, n=2, scale=scale).text() for scale in (number, float(number)))
+    assert printed == plain
