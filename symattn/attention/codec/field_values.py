@@ -13,8 +13,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from fractions import Fraction
+from math import isfinite
 from types import MappingProxyType, NoneType
 from typing import Any, get_args, get_origin
 
@@ -95,9 +96,8 @@ def as_options(spec: object, names: Iterable[str] = ()) -> dict[str, str | bool]
 
 
 def _read_field_by_hint(hint: object, value: object, place: str) -> Any:
-    # A description from Python is taken as it is.
     if isinstance(value, tuple(descriptions(hint).values())):
-        return value
+        return _take_floats_as_written(value)
     if NoneType in members(hint) and (value is None or value == "none"):
         return None
     if isinstance(value, bool) and bool in members(hint):
@@ -143,7 +143,7 @@ def _read_rational_field(value: object, hint: object, place: str) -> Fraction:
     from symattn.attention.codec import exact_arrays
 
     try:
-        factor = exact_arrays.number(value, place).rational()
+        factor = exact_arrays.number(_take_floats_as_written(value), place).rational()
     except InputError as error:
         known_words = [*words(hint), *(_SCALES if place.endswith("scale") else ())]
         end = f"; known words: {', '.join(map(str, known_words))}" if known_words else ""
@@ -151,6 +151,23 @@ def _read_rational_field(value: object, hint: object, place: str) -> Fraction:
     if factor is None:
         raise InputError(f"{place} must be rational, got {short(str(value))}")
     return factor
+
+
+def _take_floats_as_written(value: Any) -> Any:
+    """Return a float as the decimal that was written, 3/10 for 0.3, also in tuples and in fields of a description.
+
+    So a printed formula says what the steps compute: exact arrays would take a float for its dyadic value.
+    """
+    if isinstance(value, float) and isfinite(value):
+        return Fraction(repr(float(value)))
+    if isinstance(value, tuple):
+        taken = tuple(map(_take_floats_as_written, value))
+        return value if taken == value else taken
+    if is_dataclass(value) and not isinstance(value, type):
+        before = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
+        after = {name: _take_floats_as_written(x) for name, x in before.items()}
+        return value if after == before else replace(value, **after)
+    return value
 
 
 def _read_description_field(hint: object, value: object, place: str) -> Any:
@@ -332,6 +349,9 @@ def _read_keyword_of_call(
 
 def _evaluate_literal_node(node: ast.expr, within: Mapping[str, Callable[..., Any]]) -> Any:
     """Return the value of an expression of literals, fractions and descriptions. Raises one of ``_UNREADABLE``."""
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "Fraction" and not node.keywords:
+        # As Python shows a fraction in a description: both parts are whole numbers.
+        return Fraction(*map(ast.literal_eval, node.args))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args:
         values = {str(k.arg): _evaluate_literal_node(k.value, within) for k in node.keywords}
         return within[plain(node.func.id)](**values)
