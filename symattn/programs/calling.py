@@ -45,7 +45,7 @@ from symattn.programs.names import (
 from symattn.programs.request import Request
 
 if TYPE_CHECKING:
-    from symattn.verification.definitions.definition_subject import Definition
+    from symattn.verification.definitions.definition_subject import Definition, Input
 
 #: Common names of parameters for settings, in addition to those of fields of ``Attention``.
 _SETTINGS = {
@@ -99,6 +99,20 @@ class Parameters:
         self.parameters += [Parameter(word, Parameter.KEYWORD_ONLY, default=None) for word in new]
 
 
+def _raise_missing_inputs(label: str, which: str, names: Mapping[str, str], more: str = "") -> None:
+    """Raise ``InputError`` for inputs that no parameter stands for, with the names that parameters may have."""
+    them = "it" if len(names) == 1 else "them"
+    raise InputError(
+        f"{label}: no parameter for the {which} {', '.join(names)} is known; name {them} "
+        f"{', '.join(names.values())}{more}"
+    )
+
+
+def _accepted_name(wanted: Input) -> str:
+    """Return the name of an input, or of ``attention.w_q``, which no parameter can have, the first of its others."""
+    return wanted.name if wanted.name.isidentifier() else wanted.words.split()[0]
+
+
 class Agreement(Parameters):
     """The matching of a function with a definition, from which a convention results."""
 
@@ -111,11 +125,12 @@ class Agreement(Parameters):
         self.derived: dict[str, Function] = {}
         self.arguments = self._make_call_arguments(self._assign_parameter_meanings())
         placed = {a.input for a in self.arguments}
-        for i in subject.inputs:
-            if i.needed and i.name not in placed:
-                raise InputError(
-                    f"{self.label}: no parameter for the input {i.name} is known; name it {i.name}"
-                )
+        missing = {i.name: i for i in subject.inputs if i.needed and i.name not in placed}
+        if missing:
+            which = "input" if len(missing) == 1 else "inputs"
+            _raise_missing_inputs(
+                self.label, which, {n: _accepted_name(i) for n, i in missing.items()}
+            )
 
     def convention(self) -> Convention:
         """Return how the function is called."""
@@ -569,15 +584,14 @@ class _Agreement(Parameters):
             raise InputError(
                 f"{self.label}: no parameter for the specification's documents is known; name it doc"
             )
-        for what in self.request.extras:
-            if what not in placed:
-                hint = f"name it {what}"
-                # Heads side by side in the columns of q, k and v are often called packed, too.
-                if what == "w_in" and {"q", "k", "v"} <= placed:
-                    hint += "; if q, k and v have their heads side by side, say --layout nc for --packed"
-                raise InputError(
-                    f"{self.label}: no parameter for the specification's {what} is known; {hint}"
-                )
+        missing = [what for what in self.request.extras if what not in placed]
+        if missing:
+            more = ""
+            # Heads side by side in the columns of q, k and v are often called packed, too.
+            if "w_in" in missing and {"q", "k", "v"} <= placed:
+                more = "; if q, k and v have their heads side by side, say --layout nc for --packed"
+            names = {what: what for what in missing}
+            _raise_missing_inputs(self.label, "specification's", names, more)
 
     def _check_combination(self, arguments: tuple[Argument, ...]) -> None:
         """Raise InputError if the definition has no value for the inputs that the parameters stand for."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from importlib import import_module
+from inspect import signature
 from itertools import combinations, islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -296,6 +297,15 @@ class OutputOfAttention(SpecificationKind):
         return inputs.holds(name, spec) if name in ARRAYS else "numbers"
 
 
+def _check_layout_parameter(name: str, subject: Callable[..., Definition]) -> None:
+    """Raise ``InputError`` if a row of ``KINDS`` passes a layout that ``subject`` does not take."""
+    if len(signature(subject).parameters) < 2:
+        raise InputError(
+            f"{name}: its subject takes no layout; hint: ordered=False in the row of KINDS, or subject(spec, layout) "
+            "if arrays may have an axis of heads"
+        )
+
+
 @dataclass(eq=False)
 class OfDefinition(SpecificationKind):
     """A specification with definitions of arrays by name: ``subject`` or ``subjects`` in the module ``room``."""
@@ -336,6 +346,7 @@ class OfDefinition(SpecificationKind):
         if hasattr(room, "subjects"):
             yield from room.subjects(spec, layout)
         elif self.ordered:
+            _check_layout_parameter(self.name, room.subject)
             yield room.subject(spec, layout)
         else:
             yield from _yield_numbers_of_axes(room.subject(spec))

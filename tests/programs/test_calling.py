@@ -26,15 +26,16 @@ from symattn import (
     verify,
 )
 from symattn.attention.codec.field_values import field_of
-from symattn.attention.fields import field_types, members
-from symattn.attention.inputs import NEEDED, OPTIONAL, accepted, required
+from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.variants import VARIANTS
-from symattn.bounds.called_target import CAUSAL_MASK
-from symattn.programs.calling import Agreement, agree, for_user_code, option_of_input
-from symattn.programs.names import SETTINGS
-from symattn.programs.request import Request, keyword
+from symattn.programs.calling import agree
+from symattn.programs.request import Request
 from symattn.programs.specifications import definitions_of
+from symattn.programs.target import target
+from symattn.programs.verifying import Options, requested
 from tests import refusals
+from tests.annotations import annotated
+from tests.letters import needed_by
 
 pytestmark = pytest.mark.smoke
 
@@ -150,10 +151,6 @@ def test_settings(function: Callable[..., Any], request_: dict[str, Any], words:
     assert printed(function, **request_) == words
 
 
-#: Fields whose value may be a fraction, and that users' functions may take as a parameter.
-FRACTIONS = [name for name, hint in field_types(Attention).items() if Fraction in members(hint) and name in SETTINGS]
-
-
 def exact(name: str) -> Attention:
     """A variant with a number in this field, as a fraction."""
     specs = [variant.spec for variant in VARIANTS.values() if isinstance(getattr(variant.spec, name), int | float)]
@@ -161,13 +158,29 @@ def exact(name: str) -> Attention:
     return replace(spec, **{name: Fraction(str(getattr(spec, name)))})
 
 
-@pytest.mark.parametrize("name", FRACTIONS)
-def test_exact_numbers_of_a_specification_reach_code_as_floats(name: str) -> None:
+def settings_of(name: str) -> list[Any]:
+    """The value that a function with a parameter for this field is passed, if any."""
+
     def function(*arrays: Any, **settings: Any) -> Any: ...
 
-    arrays = [Parameter(n, Parameter.POSITIONAL_OR_KEYWORD) for n in (*"qkv", *required(exact(name)))]
-    function.__signature__ = Signature([*arrays, Parameter(name, Parameter.KEYWORD_ONLY)])  # type: ignore[attr-defined]
-    (value,) = (a.value for a in agree(function, Request.of(exact(name))).arguments if a.parameter == name)
+    needed = sorted(needed_by(exact(name)))
+    arrays = [Parameter(n, Parameter.POSITIONAL_OR_KEYWORD) for n in (*"qkv", *needed)]
+    setting = Parameter(name, Parameter.KEYWORD_ONLY, default=None)
+    function.__signature__ = Signature([*arrays, setting])  # type: ignore[attr-defined]
+    return [a.value for a in agree(function, Request.of(exact(name))).arguments if a.parameter == name]
+
+
+#: Fields whose value may be a fraction, and that users' functions may take as a parameter.
+FRACTIONS = [name for name, types in annotated(Attention).items() if Fraction in types and settings_of(name)]
+
+
+def test_numbers_of_a_specification_that_code_takes_are_known() -> None:
+    assert {"scale", "softcap", "dropout", "eps"} <= {*FRACTIONS}
+
+
+@pytest.mark.parametrize("name", FRACTIONS)
+def test_exact_numbers_of_a_specification_reach_code_as_floats(name: str) -> None:
+    (value,) = settings_of(name)
     assert type(value) is float
     assert value == float(getattr(exact(name), name))
 
@@ -191,12 +204,21 @@ def test_the_base_of_a_position_reaches_code_as_a_float() -> None:
     ],
 )
 def test_numbers_of_definitions_reach_code_as_floats(spec: Any) -> None:
-    subject = next(definitions_of(spec))
+    subject, passed = next(definitions_of(spec)), dict[str, Any]()
+
+    def function(*arrays: Any, **settings: Any) -> Any:
+        passed.update(settings)
+        return arrays[0]
+
+    inputs = [Parameter(i.name.replace(".", "_"), Parameter.POSITIONAL_OR_KEYWORD) for i in subject.inputs]
+    settings = [Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in subject.settings]
+    function.__signature__ = Signature([*inputs, *settings])  # type: ignore[attr-defined]
     arrays = {i.name: np.zeros([4] * max(len(i.shape.split()), 2)) for i in subject.inputs}
-    for value in subject.settings.values():
-        given = for_user_code(value(arrays) if callable(value) else value)
-        for one in given if isinstance(given, tuple) else (given,):
-            assert type(one) in (int, float, bool, str, type(None)), (spec, value)
+    assert target(function, requested(spec, framework="numpy")).run(arrays).error is None
+    assert passed
+    for value in passed.values():
+        for one in value if isinstance(value, tuple) else (value,):
+            assert type(one) in (int, float, bool, str, type(None)), (spec, passed)
 
 
 @pytest.mark.deep
@@ -217,14 +239,21 @@ def test_code_that_looks_at_the_type_of_its_numbers_is_judged(name: str, wrong: 
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"),
-    [(Fraction(30), 30.0), (sympy.Rational(1, 4), 0.25), (sympy.Integer(3), 3), (np.float32(0.5), 0.5), (True, True),
-     (np.int64(3), 3), ((Fraction(1, 2), None), (0.5, None)), ("given", "given")],
+    ("name", "value", "expected"),
+    [("softcap", Fraction(30), 30.0), ("scale", sympy.Rational(1, 4), 0.25), ("softcap", np.float32(0.5), 0.5),
+     ("heads", np.int64(4), 4), ("window", (np.int64(3), None), (3, None)), ("causal", True, True),
+     ("window", (sympy.Integer(3), sympy.Integer(0)), (3, 0))],
 )  # fmt: skip
-def test_kinds_of_numbers(value: object, expected: object) -> None:
-    outcome = for_user_code(value)
+def test_kinds_of_numbers(name: str, value: Any, expected: Any) -> None:
+    def function(q: Any, k: Any, v: Any, *, softcap: Any = 0, scale: Any = 0, window: Any = 0, heads: Any = 0,
+                 causal: Any = 0) -> Any: ...  # fmt: skip
+
+    arguments = agree(function, Request.of(Attention(**{name: value}))).arguments
+    (outcome,) = (a.value for a in arguments if a.parameter == name)
     assert outcome == expected
     assert type(outcome) is type(expected)
+    if isinstance(outcome, tuple):
+        assert list(map(type, outcome)) == list(map(type, expected))
 
 
 def test_what_partial_has_fixed_is_told_already() -> None:
@@ -273,7 +302,7 @@ def test_masks(function: Callable[..., Any], request_: dict[str, Any], words: st
 def test_the_causal_mask_is_no_input_that_a_caller_gives() -> None:
     convention = agree(lambda q, k, v, mask: v, Request(causal=True))
     assert convention.inputs == ("q", "k", "v")
-    assert convention.arguments[3].input == CAUSAL_MASK
+    assert convention.printed == "q, k, v, causal mask"
 
 
 @pytest.mark.parametrize(
@@ -316,15 +345,36 @@ def test_a_hint_names_the_option_that_gives_the_input(
     assert agree(function, Request.of(spec)).printed
 
 
-@pytest.mark.parametrize("name", [*NEEDED, *OPTIONAL])
+#: Inputs that depend on fields; those left out are known without any: a mask is none, and a scale that of the width.
+_OF_FIELDS = [name for name, row in ARRAYS.items() if row.needed or row.optional]
+
+
+@pytest.mark.parametrize("name", [name for name in _OF_FIELDS if name not in ("mask", "keep", "scale")])
 def test_the_option_of_an_input_gives_it(name: str) -> None:
+    def function(*arrays: Any) -> Any: ...
+
+    parameters = [Parameter(n, Parameter.POSITIONAL_OR_KEYWORD) for n in (*"qkv", name)]
+    function.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     fields: dict[str, Any] = {}
-    for option in option_of_input(name).removeprefix("--").split(" --"):
+    options = refusal(function).partition("; hint: if the definition has this input, say --")[2]
+    for option in options.split(" --"):
         field, _, value = option.replace("NUMBER", "1/4").replace("=N", "=2").partition(" ")
         field, first = field.replace("-", "_"), value.partition(", or ")[0]
         fields[field] = field_of(Attention, field, first or True, option)
-    assert name in accepted(Attention(**fields))
-    assert name not in accepted(Attention())
+    one, without = np.ones((2, 2)), f"the specification has no input {name!r}"
+    refusals.refuses(Attention(), one, one, one, says=without, **{name: one})
+    spec, said = Attention(**fields), ""
+    # What is refused first may be another input.
+    condition = ARRAYS[name].needed or ARRAYS[name].optional
+    value = getattr(spec, condition.field)
+    assert value
+    assert condition.fits(value)
+    needed = dict.fromkeys(needed_by(spec), one)
+    try:
+        spec(one, one, one, **needed, **{name: one} if name not in needed else {})
+    except InputError as error:  # tokens may be needed besides, or another shape
+        said = str(error)
+    assert without not in said
 
 
 _OF_LATENTS = ("x", "w_q", "w_dq", "w_uq", "w_dkv", "w_uk", "w_uv", "w_kr", "g_ckv", "g_cq")
@@ -397,13 +447,14 @@ def test_a_request_of_a_specification() -> None:
     ],
 )
 def test_keywords(text: str, name: str, value: object) -> None:
-    assert keyword(text) == (name, value)
+    settings = printed(lambda q, k, v, **more: v, **{"call": Options(call=[text]).request(Attention()).call})
+    assert settings == f"q, k, v, {name}={value!r}"
 
 
 @pytest.mark.parametrize("text", ["is_causal", "=3", "a-b=3", "a=", "a=word", "a=__import__('os')", "a=" + "(" * 500])
 def test_keywords_that_are_none(text: str) -> None:
     with pytest.raises(InputError, match="--call"):
-        keyword(text)
+        Options(call=[text]).request(Attention())
 
 
 def test_bounds_are_of_queries_and_of_keys_where_there_is_one_for_either() -> None:
@@ -418,8 +469,7 @@ def test_bounds_are_of_queries_and_of_keys_where_there_is_one_for_either() -> No
 def test_letters_as_they_are_written_come_first() -> None:
     fields = {"feature": "identity", "normalised": False, "delta": True, "gate": "token"}
     raw = LinearAttention(**fields, gate_form="softplus", beta_form="sigmoid")
-    (subject, *_) = definitions_of(raw, "bnhd")
     # B would be the keys, as in Mamba; required names that stand for nothing could only be refused.
     for function in (lambda q, k, v, *, a, b, A_log, dt_bias: v, lambda C, B, x, *, a, b, A_log, dt_bias: x):
-        how = Agreement(function, subject, Request(), "f").convention()
+        how = target(function, requested(raw, layout="bnhd", framework="numpy")).convention
         assert how.inputs == ("q", "k", "v", "g", "beta", "A_log", "dt_bias")

@@ -342,8 +342,10 @@ def _read_keyword_of_call(
     except InputError:
         raise
     except _UNREADABLE:
+        bare = keyword.value.id if isinstance(keyword.value, ast.Name) else ""
+        hint = f"; hint: {keyword.arg}={bare!r}" if bare else ""
         raise InputError(
-            f"{text!r}: the value of {keyword.arg} is not a number and no word in quotes"
+            f"{text!r}: the value of {keyword.arg} is not a number and no word in quotes{hint}"
         ) from None
 
 
