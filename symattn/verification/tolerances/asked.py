@@ -107,12 +107,13 @@ def beforehand(spec: Attention, precision: Precision, sizes: Sizes, reach: Reach
             f"{name}={value!r}" for name, value in differing(spec, Attention()).items()
         )
         raise InputError(
-            f"the formula is for scaled dot products under masks, not for {what}; hint: --inputs FILE"
+            f"the formula is for scaled dot products under masks, not for {what}; "
+            "hint: --inputs FILE, or inputs= in Python"
         )
     scale = scale_of(spec, sizes.d_k)
     if scale is None:
         raise InputError(
-            "the formula needs a scale that is a number; hint: --scale, or give --inputs FILE"
+            "the formula needs a scale that is a number; hint: --scale, or --inputs FILE (inputs= in Python)"
         )
     # Cauchy–Schwarz: |q · k| ≤ ‖q‖ ‖k‖; products are rounded up by two factors.
     score = abs(scale) * reach.q * reach.k * _UP**2
@@ -307,7 +308,9 @@ def _check_bound_arrays(
         if np.isnan(wide).any() or np.isposinf(wide).any():
             what = "must hold finite numbers (a mask also −inf), but holds NaN or infinity"
             raise InputError(f"{where}: {name} {what}")
-        if not np.array_equal(precision.input.rounded(wide), wide):
-            what = f"holds numbers that {precision.input.name} cannot hold; hint: round them, or --dtype"
-            raise InputError(f"{where}: {name} {what}")
+        between = wide[precision.input.rounded(wide) != wide]
+        if between.size:
+            what = f"is not rounded: {precision.input.name} cannot hold {float(between[0])!r}"
+            hint = f"round the arrays to {precision.input.name}, or choose their dtype"
+            raise InputError(f"{where}: {name} {what}; hint: {hint}")
     return numbers
