@@ -214,13 +214,6 @@ SENSELESS: dict[str, Callable[[Attention], bool]] = {
     "rotations encode distances only in dot products, cosines and distances; hint: position=None, or another score": (
         lambda s: isinstance(s.position, Rotary) and s.score in WIDE
     ),
-    "temperature_rate and temperature_start belong to temperature; hint: temperature=0.1": (
-        lambda s: (
-            s.temperature is None
-            and (s.temperature_rate, s.temperature_start)
-            != (Attention.temperature_rate, Attention.temperature_start)
-        )
-    ),
     "a temperature counts places, which are not those of a rotary position; hint: Rotary(given='tables'), start=0": (
         lambda s: (
             s.temperature is not None

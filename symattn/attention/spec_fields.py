@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from symattn.attention.fields import finite, whole
+from symattn.document.errors import InputError
 from symattn.document.keywords import register_fields
 
 if TYPE_CHECKING:
     from symattn.attention.latent import Latent
     from symattn.attention.positions.position_fields import Position
 
+# A float in a field reaches each kind of array as it is. Exact kinds take its binary value, and note that. Residues
+# read what it was computed from, as 1/√128 from 0.08838834764831845, which a decimal would hide. ``Fraction(1, 10**6)``
+# is the decimal, as which sheets and options read all numbers. ``dropout`` and ``temperature`` are never computed, so
+# that 0.1 is 1/10 there.
 Scale = int | float | Fraction | Literal["1/d_k", "given"] | None
 Window = int | tuple[int | None, int | None] | None
 _Value = TypeVar("_Value")
@@ -27,6 +33,7 @@ def described(
     also: str = "",
     setting: bool = False,
     excludes: Mapping[str, Callable[[Any], bool]] | None = None,
+    with_eps: tuple[str, ...] = (),
 ) -> _Value:
     """Return a field of a dataclass with its default and its meaning, which docstring and command line show.
 
@@ -36,7 +43,8 @@ def described(
     reason, and the condition of an ``Attention`` under which it is refused.
     """
     own = {"help": words, "permitted": permitted, "belongs_to": belongs_to, "also": also}
-    return field(default=default, metadata={**own, "setting": setting, "excludes": excludes or {}})
+    further = {"setting": setting, "excludes": excludes or {}, "with_eps": with_eps}
+    return field(default=default, metadata=own | further)
 
 
 # Conditions of fields, each with its words for errors.
@@ -236,6 +244,7 @@ class Fields:
         None,
         "normalise queries and keys: ``rms`` or ``layer``, with gains g_q, g_k if given, or ``l2``, to "
         "length 1",
+        with_eps=("rms", "layer"),
     )
     qk_norm_place: Literal["before", "after"] = described(
         "before", "whether qk_norm comes ``before`` or ``after`` the rotation of a rotary position"
@@ -263,19 +272,14 @@ class Fields:
         },
     )
     value_norm: Literal["rms"] | None = described(
-        None, "normalise values in each head: ``rms``, with a gain g_v if given", also="v_norm"
+        None,
+        "normalise values in each head: ``rms``, with a gain g_v if given",
+        also="v_norm",
+        with_eps=("rms",),
     )
-    eps: int | float | Fraction = described(
-        0,
-        "the ε of qk_norm and value_norm",
-        also="epsilon",
-        setting=True,
-        excludes={
-            "eps belongs to qk_norm 'rms' or 'layer', or to value_norm": lambda s: (
-                bool(s.eps) and s.qk_norm in (None, "l2") and s.value_norm is None
-            )
-        },
-    )
+    # The norms that take it stand in their own fields, from which ``descriptions`` and ``contradictions`` list them. A
+    # float is taken as those of ``Scale`` are: code also computes ε, as ``finfo(float32).eps``.
+    eps: int | float | Fraction = described(0, "the ε of {norms}", also="epsilon", setting=True)
     position: Position | None = described(
         None,
         "how positions enter: rotary, ALiBi, buckets (T5), Shaw, Transformer-XL or disentangled (DeBERTa)",
@@ -361,11 +365,28 @@ register_fields({f.name: f.metadata["also"] for f in fields(Fields)})
 
 def contradictions() -> dict[str, Callable[[Any], bool]]:
     """Return the combinations that fields exclude: a reason, and the condition under which an attention is refused."""
-    return {
-        reason: condition
-        for f in fields(Fields)
-        for reason, condition in f.metadata["excludes"].items()
+    norms = _norms_with_eps()
+    owners = ", or to ".join(f"{name} {' or '.join(map(repr, of))}" for name, of in norms.items())
+    result = {
+        f"eps belongs to {owners}": lambda s: (
+            bool(s.eps) and not any(getattr(s, name) in of for name, of in norms.items())
+        )
     }
+    for f in fields(Fields):
+        result |= f.metadata["excludes"]
+        if owner := f.metadata["belongs_to"]:
+            reason = f"{f.name} belongs to {owner}; hint: {f.name}={f.default!r}"
+            result[reason] = partial(_is_set_without_owner, f.name, f.default, owner)
+    return result
+
+
+def _is_set_without_owner(name: str, default: object, owner: str, spec: Any) -> bool:
+    return not getattr(spec, owner) and bool(getattr(spec, name) != default)
+
+
+def _norms_with_eps() -> dict[str, tuple[str, ...]]:
+    """Return the fields that ask for norms with ε, each with its values that do."""
+    return {f.name: f.metadata["with_eps"] for f in fields(Fields) if f.metadata["with_eps"]}
 
 
 def settings() -> tuple[str, ...]:
@@ -375,4 +396,5 @@ def settings() -> tuple[str, ...]:
 
 def descriptions() -> dict[str, str]:
     """Return the meaning of each field of ``Attention``, independent of docstrings, which ``python -OO`` removes."""
-    return {f.name: f.metadata["help"] for f in fields(Fields)}
+    norms = " and ".join(_norms_with_eps())
+    return {f.name: f.metadata["help"].replace("{norms}", norms) for f in fields(Fields)}

@@ -8,11 +8,11 @@ from typing import Any
 
 
 def values_in_use(record: Any) -> Iterator[Any]:
-    """Yield the values of the fields of a dataclass, without those that ``belongs_to`` assigns to one which is None.
+    """Yield the values of the fields of a dataclass, without those that ``belongs_to`` assigns to one which is off.
 
-    ``belongs_to`` stands in a field's metadata.
+    None and False are off; ``belongs_to`` stands in a field's metadata.
     """
     for f in fields(record):
         owner = f.metadata.get("belongs_to")
-        if owner is None or getattr(record, owner) is not None:
+        if owner is None or getattr(record, owner):
             yield getattr(record, f.name)

@@ -49,6 +49,8 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "no exponential to tame": ({"stabilised": False, "normaliser": "sparsemax"}, "take exponentials"),
     "0/0 beside a sink": ({"fully_masked": "nan", "sink": "given"}, "is not 0/0 but zeros"),
     "0/0 of sigmoids": ({"fully_masked": "error", "normaliser": "sigmoid"}, "is not 0/0 but zeros"),
+    "a rate of no temperature": ({"temperature_rate": 3}, "belongs to temperature; hint: temperature_rate=8192"),
+    "a start of no temperature": ({"temperature_start": 0}, "belongs to temperature; hint: temperature_start=1"),
     "nothing but zeros": ({"score": "distance", "normaliser": "relu"}, "never positive"),
 }  # fmt: skip
 
