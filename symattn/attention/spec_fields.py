@@ -38,10 +38,24 @@ def described(
     """Return a field of a dataclass with its default and its meaning, which docstring and command line show.
 
     A value must be the default or ``permitted``: each condition, with what a value must be in words. A field that
-    ``belongs_to`` another says nothing while that one is None. ``also`` lists its other names in code. Users' functions
-    may take a ``setting`` as a parameter, and get its value. What it ``excludes`` are combinations with other fields: a
-    reason, and the condition of an ``Attention`` under which it is refused.
+    ``belongs_to`` another says nothing while that one is None or False, and has its default then. ``also`` lists its
+    other names in code. Users' functions may take a ``setting`` as a parameter, and get its value. What it ``excludes``
+    are combinations with other fields: a reason, and the condition of an ``Attention`` under which it is refused. Its
+    values ``with_eps`` are words: the norms that take the field ``eps``.
+
+    Raises ``InputError`` for a float as a default, which sheets would read back as a fraction.
+
+    >>> described(Fraction(1, 5), "a share of the weights").default
+    Fraction(1, 5)
+    >>> described(0.2, "a share of the weights")
+    Traceback (most recent call last):
+    symattn.document.errors.InputError: the default 0.2 is a float, but sheets read fractions; hint: Fraction(1, 5)
     """
+    if isinstance(default, float):
+        raise InputError(
+            f"the default {default} is a float, but sheets read fractions; "
+            f"hint: {Fraction(str(default))!r}"
+        )
     own = {"help": words, "permitted": permitted, "belongs_to": belongs_to, "also": also}
     further = {"setting": setting, "excludes": excludes or {}, "with_eps": with_eps}
     return field(default=default, metadata=own | further)
