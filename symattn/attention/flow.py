@@ -27,6 +27,7 @@ from symattn.document.notation import Like, Node, Role
 from symattn.document.printable import Shown
 
 if TYPE_CHECKING:
+    from symattn.attention.norms import NormRecord
     from symattn.attention.spec import Attention
 Typed = str | Callable[[], str]
 #: The error term of a step: how far rounding may move its array, by the rule that ``symattn/bounds/scores.py`` proves.
@@ -34,16 +35,24 @@ Typed = str | Callable[[], str]
 #: moves     it only moves, joins or repeats entries, so that sizes and errors pass
 #: products  sums of products of inputs: of queries, keys and values, or scores that are scaled afterwards
 #: rotates   a rotation of vectors by tables
-#: scales    scores times numbers, each an input or computed with at most one rounding
-#: adds      scores plus an input, or plus a number that passes at most six roundings
-#: rounded   any operations on vectors or scores, as written: what ``symattn.arrays.rounded`` finds
+#: scales    scores or outputs times numbers, each an input or computed with at most one rounding
+#: adds      scores or outputs plus an input, or plus a number that passes at most six roundings
+#: rounded   any operations on vectors, scores or outputs, as written: what ``symattn.arrays.rounded`` finds
+#: gates     outputs times the sigmoid of an input
+#: projects  the heads' outputs side by side, and their projection, if there is one
 #: own       a proof of this step alone, by its name
-ErrorRule = Literal["moves", "products", "rotates", "scales", "adds", "rounded", "own"]
+#:
+#: Steps behind the weighted values have ``scales``, ``adds``, ``rounded``, ``gates`` or ``projects``, which
+#: ``symattn/bounds/output_steps.py`` proves.
+ErrorRule = Literal[
+    "moves", "products", "rotates", "scales", "adds", "rounded", "gates", "projects", "own"
+]
 #: The steps that a report can name, in the order of the computation; ``weights`` only if no more is known.
 STEPS_TO_BLAME = (
     "call", "project", "norm", "split", "position", "cache", "score", "scale", "softcap", "bias", "mask", "sink", "max",
     "exp", "normalize", "dropout", "weights", "values", "gate", "merge", "output", "residual", "lse", "backward",
 )  # fmt: skip
+_FILE_OF_ROWS = "symattn/attention/letters_of_attention.py"
 # Roles of letters in reasons.
 _ROLES: dict[str, Role] = {"q_i": "query", "k_j": "key", "s_i": "score"}
 EACH = "entry by entry"  # the entries of a step whose formula holds for each entry
@@ -57,7 +66,10 @@ class Step:
     their letters. ``role`` says what its array is, such as scores or a norm, and so by which rules it can be wrong;
     ``blames`` is the step that a report names for it, one of ``STEPS_TO_BLAME``, if not by the name of the array.
     ``errors`` is its error term: a step without one runs, but has no bound. ``mistakes`` are what programs compute in
-    its place, by the words of the cause: functions of ``symattn.bounds.mistake.At``.
+    its place, by the words of the cause: functions of ``symattn.bounds.mistake.At``. ``row`` is the name that
+    its stage gave it, by which ``ARRAYS`` has its noun: the last step of all is called ``output``, whatever it is.
+    ``joins_heads``: its first array has the heads apart, and its entries count the columns of all heads. ``norm`` says
+    what a step that normalises computes. ``field`` is the field or input of an ``Attention`` that enables its stage.
     """
 
     name: str
@@ -73,6 +85,10 @@ class Step:
     blames: str = ""
     errors: ErrorRule | None = None
     mistakes: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    row: str = ""
+    joins_heads: bool = False
+    norm: NormRecord | None = None
+    field: str = ""
 
     @cached_property
     def formula(self) -> Node:
@@ -117,8 +133,42 @@ def check_blamed_step(blames: str, whose: str) -> None:
         raise InputError(f"{whose} blames {blames!r}, which is none of {known}{near}")
 
 
+def _check_rows(name: str, of: Sequence[str]) -> None:
+    """Raise ``InputError`` if an array of a step has no row, or its row blames a step that no report can name."""
+    for array in (name, *of):
+        if array not in ARRAYS:
+            raise InputError(
+                f"the step {name!r} has an array {array!r} without a row in ARRAYS of {_FILE_OF_ROWS}"
+                f"{perhaps(array, ARRAYS)}"
+            )
+    blames = ARRAYS[name].blames
+    if blames not in STEPS_TO_BLAME and blames:
+        check_blamed_step(blames, f"the row {name!r} of {_FILE_OF_ROWS}")
+
+
 def _resolve_entries_text(typed: Typed) -> str:
     return typed() if callable(typed) else typed
+
+
+def find_value_step(steps: Iterable[Step]) -> Step:
+    """Return the step in which the weights multiply the values; latents in their place are expanded first."""
+    return next(step for step in steps if step.name in ("attended", "output"))
+
+
+def find_steps_behind_weights(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Return the steps from the weighted values to the output."""
+    return tuple(steps[steps.index(find_value_step(steps)) + 1 :])
+
+
+def finish_output(steps: Sequence[Step], values: Mapping[str, object], weighed: object) -> Any:
+    """Return the output of weighted values that were computed elsewhere, from all arrays that later steps take."""
+    behind = find_steps_behind_weights(steps)
+    return run_steps(behind, {**values, find_value_step(steps).name: weighed})["output"]
+
+
+def find_projection(steps: Iterable[Step]) -> Step | None:
+    """Return the step that joins the heads and projects them, if there is one."""
+    return next((step for step in steps if step.errors == "projects"), None)
 
 
 def run_steps(steps: Iterable[Step], inputs: Mapping[str, object]) -> dict[str, Any]:
@@ -151,6 +201,7 @@ class Flow:
     now: dict[str, str] = field(default_factory=dict)
     rotated: tuple[str, str] = ("q", "k")  # the roles that rotary positions turn
     terms: int = 1  # how many products of d_k numbers a score is the sum of
+    field: str = ""  # the field or input that enables the stage which is running
 
     def __post_init__(self) -> None:
         self.now |= {role: role for role in "qkv" if role in self.given}
@@ -168,12 +219,16 @@ class Flow:
         values: Mapping[str, Like] | None = None,
         errors: ErrorRule | None = None,
         mistakes: Mapping[str, Callable[[Any], Any]] | None = None,
+        joins_heads: bool = False,
+        norm: NormRecord | None = None,
     ) -> None:
         """Add a step called ``name``, which ``run`` computes from the arrays or roles ``of``; if ``role`` is set, later
         steps use its array in that role. Without the error term ``errors`` it has no bound. ``mistakes`` come besides
-        those that its row has a noun for: left out, and applied or added twice."""
+        those that its row has a noun for: left out, and applied or added twice. ``joins_heads``: its entries count the
+        columns of all heads of the first array. A step that normalises is added by ``stages.norming.add_norm``."""
         # Roles become the current arrays that have them; other names stay.
         of = tuple(map(self.now.get, of, of))
+        _check_rows(name, of)
         letter, typed_values = SYMBOLS[name], values or {}
         self.steps.append(
             Step(
@@ -189,6 +244,10 @@ class Flow:
                 role,
                 errors=errors,
                 mistakes=mistakes or {},
+                row=name,
+                joins_heads=joins_heads,
+                norm=norm,
+                field=self.field,
             )
         )
         # Without a role later steps do not use the array unless they name it.
