@@ -61,6 +61,34 @@ def vjp(
     return dict(zip(names, pull_back(ends, [arrays[n] for n in names]), strict=True))
 
 
+def vjp_by_operands(
+    function: Callable[..., object],
+    operands: tuple[object, ...],
+    cotangent: Array,
+    places: Iterable[int] | None = None,
+) -> tuple[Any, ...]:
+    """Return the gradients of ⟨G, function(*operands)⟩ by the operands at ``places``, or by all of them.
+
+    They are None for operands that hold no numbers. Of two equal arguments of a maximum, the second counts as the
+    larger, as in floats.
+
+    >>> vjp_by_operands(lambda x, y: x * y, (np.array([2.0]), np.array([3.0])), np.array([1.0]), [0])
+    (array([3.]),)
+    """
+    # ``vjp`` takes inputs by name, so that operands are named by their places.
+    every = [str(place) for place in range(len(operands))]
+    chosen = every if places is None else [str(place) for place in places]
+    present = {n: x for n, x in zip(every, operands, strict=True) if x is not None}
+    gradients = vjp(
+        lambda **arrays: function(*map(arrays.get, every)),
+        cotangent,
+        present,
+        None if places is None else chosen,
+        ties="second",
+    )
+    return tuple(map(gradients.get, chosen))
+
+
 def detached(x: Any) -> Any:
     """Return an array as a constant of the tape that it is on, through which no gradient passes; others unchanged."""
     return type(x)(x.value) if isinstance(x, Taped) else x

@@ -17,13 +17,13 @@ from symattn.attention.gradients.backward_pass import BackwardPass
 from symattn.attention.inputs import required
 from symattn.attention.spec import Attention
 from symattn.attention.stated_flow import OtherStep
-from symattn.attention.streaming.by_tiles import (
+from symattn.attention.streaming.states import PartialOutput, finish, lse
+from symattn.attention.streaming.tiled_runs import (
     row_products,
     row_states,
     sink_of_rows,
     tile_weights,
 )
-from symattn.attention.streaming.states import PartialOutput, finish, lse
 from symattn.bounds.called_target import Inputs, Layout
 from symattn.bounds.changed_steps import ChangedSteps
 from symattn.bounds.mistake import Compute, Mistake, change

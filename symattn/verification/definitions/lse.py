@@ -13,8 +13,8 @@ from symattn.attention.flow import Step, run_until
 from symattn.attention.letters_of_attention import SCORES
 from symattn.attention.spec import Attention
 from symattn.attention.streaming import states as streaming
-from symattn.attention.streaming.by_tiles import TileRun
 from symattn.attention.streaming.states import merge_partial, partial_output
+from symattn.attention.streaming.tiled_runs import TileRun
 from symattn.bounds import called_target, mistake, reference
 from symattn.bounds.mistake import Compute
 from symattn.document.codec import called
