@@ -2,7 +2,7 @@
 
 ``vjp`` runs the function once on a tape and goes back: gradients with respect to all inputs, on every kind of array
 with numbers as sizes. ``jvp`` runs it once on dual numbers: the change of the output along one direction. They know
-nothing of attention. What implementations compute instead is in ``backward``.
+nothing of attention. What implementations compute instead is in ``gradients.backward_pass``.
 """
 
 from __future__ import annotations

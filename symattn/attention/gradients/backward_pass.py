@@ -1,6 +1,6 @@
 """``BackwardPass``: the usual backward pass of attention in named steps, from the output's gradient to dQ, dK and dV.
 
-The steps of the attention come first. ``gradients.backward`` gives the same without names, and for any inputs.
+The steps of the attention come first. ``derivative.vjp`` gives the same from the definition as a whole.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import Any, ClassVar
 
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.derivative import vjp
-from symattn.attention.flow import Step, Typed
+from symattn.attention.derivative import vjp_by_operands
+from symattn.attention.flow import Step, Typed, find_steps_behind_weights, find_value_step
+from symattn.attention.gradients import weight_gradients
 from symattn.attention.gradients.attention import softcap_gradient
-from symattn.attention.gradients.scores import FROM_WEIGHTS, logarithm_of
 from symattn.attention.inputs import accepted, needed
 from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.spec import Attention
 from symattn.attention.stated_flow import FORWARD, StatedFlow
 
-#: How dS is written for weights that are no softmax, and whether it reads the weights @0, or the scores; @1 is dP.
+#: By normaliser: dS for weights that are no softmax, from the weights or the scores @0 and from dP, which is @1.
 #: Others take a tape.
-_OF_WEIGHTS = {
-    "sigmoid": ("p", "@0 ⊙ (1 − @0) ⊙ @1"),
-    "relu": ("scores", "step(@0) ⊙ @1/n_k"),
-    "relu_sum": ("scores", "step(@0) ⊙ @1"),
-    "sparsemax": ("p", "step(@0) ⊙ (@1 − mean_+(@1))"),
-    "entmax": ("p", "√@0 ⊙ (@1 − mean_r(@1))"),
+_OF_WEIGHTS: dict[str, tuple[str, str, Callable[[Array, Array], Array]]] = {
+    "sigmoid": ("p", "@0 ⊙ (1 − @0) ⊙ @1", weight_gradients.sigmoid_gradient),
+    "relu": ("scores", "step(@0) ⊙ @1/n_k", weight_gradients.relu_gradient),
+    "relu_sum": ("scores", "step(@0) ⊙ @1", partial(weight_gradients.relu_gradient, divided=False)),
+    "sparsemax": ("p", "step(@0) ⊙ (@1 − mean_+(@1))", weight_gradients.sparsemax_gradient),
+    "entmax": ("p", "√@0 ⊙ (@1 − mean_r(@1))", weight_gradients.entmax15_gradient),
 }
 _OF_CAP = "@0 ⊙ (1 − (@1/@cap)²)"
 
@@ -175,10 +175,7 @@ class BackwardPass(StatedFlow):
             run: Callable[..., Any] = partial(_differentiate_softmax, spec.base)
             yield self._state("ds", run, written, ["p", "dp", "row_sums"], "score gradient")
         elif spec.normaliser in _OF_WEIGHTS:
-            run, (reads, written) = (
-                partial(_differentiate_weights, spec),
-                _OF_WEIGHTS[spec.normaliser],
-            )
+            reads, written, run = _OF_WEIGHTS[spec.normaliser]
             of_weights = "p" if reads == "p" else weights.of[0]
             yield self._state("ds", run, written, [of_weights, "dp"], "score gradient")
         else:
@@ -273,12 +270,7 @@ def _sum_rows(p: Array, dp: Array) -> Any:
 
 def _differentiate_softmax(base: int | None, p: Array, dp: Array, row_sums: Array) -> Array:
     ds = p * (dp - row_sums)
-    return ds if base is None else ds * logarithm_of(base, p)
-
-
-def _differentiate_weights(spec: Attention, x: Array, dp: Array) -> Array:
-    # Each rule reads one of scores and weights.
-    return FROM_WEIGHTS[spec.normaliser](spec.base, x, x, dp)
+    return ds if base is None else ds * weight_gradients.logarithm_of(base, p)
 
 
 def _close_forbidden(g: Array, masked: Array) -> Any:
@@ -300,10 +292,5 @@ def _sum_over_group(times: int, g: Array) -> Any:
 def _pass_back_through(
     function: Callable[..., object], place: int, g: Array, *operands: object
 ) -> Any:
-    """Return the gradient of ⟨g, function(*operands)⟩ by the operand at a place."""
-    named = {str(k): x for k, x in enumerate(operands) if x is not None}
-    # Of two equal arguments of a maximum, the second counts as the larger, as in floats.
-    gradients = vjp(
-        lambda **arrays: function(*arrays.values()), g, named, (str(place),), ties="second"
-    )
-    return gradients[str(place)]
+    (gradient,) = vjp_by_operands(function, operands, g, [place])
+    return gradient
