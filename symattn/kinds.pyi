@@ -1,0 +1,37 @@
+from symattn.arrays.ball import precision as precision
+from symattn.arrays.ball import rising as rising
+from symattn.arrays.dual import dual as dual
+from symattn.arrays.field.logarithm import Logarithm as Logarithm
+from symattn.arrays.field.quotient import Quotient as Quotient
+from symattn.arrays.index.expressions import BoundIndex as BoundIndex
+from symattn.arrays.index.expressions import Constant as Constant
+from symattn.arrays.index.expressions import Count as Count
+from symattn.arrays.index.expressions import Exponential as Exponential
+from symattn.arrays.index.expressions import Expression as Expression
+from symattn.arrays.index.expressions import Index as Index
+from symattn.arrays.index.expressions import Letter as Letter
+from symattn.arrays.index.expressions import Masked as Masked
+from symattn.arrays.index.expressions import Opaque as Opaque
+from symattn.arrays.index.expressions import Position as Position
+from symattn.arrays.index.expressions import PositiveLetter as PositiveLetter
+from symattn.arrays.index.expressions import Predicate as Predicate
+from symattn.arrays.index.expressions import Product as Product
+from symattn.arrays.index.expressions import Ratio as Ratio
+from symattn.arrays.index.expressions import Sum as Sum
+from symattn.arrays.index.expressions import Total as Total
+from symattn.arrays.indexed import Indexed as Indexed
+from symattn.arrays.indexed import Permutation as Permutation
+from symattn.arrays.modular import Modular as Modular
+from symattn.arrays.modular import modular as modular
+from symattn.arrays.notes import listening as listening
+from symattn.arrays.residues.primes import NoRoot as NoRoot
+from symattn.arrays.residues.primes import draw_primes as draw_primes
+from symattn.arrays.residues.primes import has_root as has_root
+from symattn.arrays.residues.primes import prime_pairs as prime_pairs
+from symattn.arrays.special import FORBIDDEN as FORBIDDEN
+from symattn.arrays.special import Forbidden as Forbidden
+from symattn.arrays.special import Undefined as Undefined
+from symattn.arrays.tape import pull_back as pull_back
+from symattn.arrays.tape import tape as tape
+
+__all__: list[str]
