@@ -57,7 +57,7 @@ def verify(
 
     Instead of ``spec``, ``config`` takes the configuration of a model (a path of config.json, a mapping, an object
     of Transformers or a module with one) and verifies the attention of its ``layer`` and ``kind``, as
-    ``symattn.models.configurations.attention`` reads it. Raises ``InputError`` if it is unclear how to call the
+    ``symattn.configurations.attention`` reads it. Raises ``InputError`` if it is unclear how to call the
     function, ``CannotRun`` if it never returns anything.
 
     >>> from symattn import Attention

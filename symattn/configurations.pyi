@@ -1,0 +1,11 @@
+from symattn.models.configurations import FAMILIES as FAMILIES
+from symattn.models.configurations import CannotTell as CannotTell
+from symattn.models.configurations import attention as attention
+from symattn.models.configurations import block as block
+from symattn.models.configurations import parameters as parameters
+from symattn.models.inferring.inference import infer as infer
+from symattn.models.inferring.inference import parts_of as parts_of
+from symattn.models.inferring.lock import lines_of as lines_of
+from symattn.models.inferring.tiny_models import tiny as tiny
+from symattn.models.specifying import infer_layer as infer_layer
+from symattn.models.specifying import specify as specify
