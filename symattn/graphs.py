@@ -1,10 +1,25 @@
-"""``verify_graph``: does an exported graph compute the attention of a specification?
+"""Whether an exported graph computes the attention of a specification, at all sizes that the export left open.
 
-Equality at all sizes that were left open is a theorem about the graph: this module connects prover and programs.
+``read`` makes a graph of anything that ``verify_graph`` takes, which ``run`` computes on arrays of any kind; ``traced``
+makes one of a function of JAX. ``attention_of`` reads one node of an ONNX graph as an ``Attention``, and
+``verify_trace`` judges the arrays that a run has saved.
+
+>>> import jax
+>>> from symattn import Attention, graphs, kind
+>>> n = jax.export.symbolic_shape("n")[0]
+>>> q = jax.ShapeDtypeStruct((n, 4), "float32")
+>>> graph = graphs.traced(lambda q, k, v: jax.nn.softmax(q @ k.T / 2) @ v, q, q, q)
+>>> report = graphs.verify_graph(graph, Attention())
+>>> [(check.name, check.grade.value) for check in report.checks]
+[('semantics', 'tested'), ('all n', 'proved')]
+>>> x = kind("exact").lift([[2, 0, 0, 0]])
+>>> graphs.run(graph, {"q": x, "k": x, "v": x}, x)[0]
+exact([[2, 0, 0, 0]])
 """
 
 from __future__ import annotations
 
+# Equality at all open sizes is a theorem about the graph: this module connects prover and programs.
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -16,13 +31,17 @@ from symattn.document.evidence import Evidence, Grade
 from symattn.programs.graphs.graph_program import GraphProgram
 from symattn.programs.graphs.jax_reader import traced
 from symattn.programs.graphs.judging import judge_graph
+from symattn.programs.graphs.running import run
+from symattn.programs.onnx import attention_of
+from symattn.programs.program import read
+from symattn.programs.traces import verify_trace
 from symattn.proof.statement import Declared
 from symattn.proof.theorem import Identity
 from symattn.verification.definitions.gradients import Gradient
 from symattn.verification.report import Report
 from symattn.verification.semantics import EPSILON
 
-__all__ = ["traced", "verify_graph"]
+__all__ = ["attention_of", "read", "run", "traced", "verify_graph", "verify_trace"]
 
 
 def verify_graph(
@@ -38,7 +57,7 @@ def verify_graph(
     """Judge whether a graph computes ``spec`` for all values of its weights.
 
     ``source`` is the path of an .onnx file, a ``ModelProto``, an ``ExportedProgram`` of torch, a
-    ``ClosedJaxpr`` of JAX, or a ``Graph``, such as ``jax_reader.traced`` makes of a function. Weights
+    ``ClosedJaxpr`` of JAX, or a ``Graph``, such as ``traced`` makes of a function. Weights
     and inputs are identified by name; ``names`` overrides unclear ones: ``{"w_q": "onnx::MatMul_57"}``. The graph runs
     on residues, with letters for its weights: it is tested for semantics, with a probability of at most ``epsilon`` of
     a wrong acceptance. Then sizes that were left open become letters, and equality is proved for all of them; if

@@ -1,6 +1,20 @@
 """``symattn.prove`` and ``symattn prove``: theorems of the catalogue and of users' files, decided and printed.
 
 Theorems of a user's file are run once first, so that a mistake in them is reported in one line.
+
+Statements are objects: an ``Identity`` of arrays that are ``Declared`` by shapes in letters, a ``bound`` between them,
+a number ``above_zero``, an identity that ``Fails``, or several ``Together``. Each decides itself, and is the ``method``
+of a ``Theorem``, if it needs a name and words. ``prove_equal`` compares two arrays of letters, and ``gradient`` gives
+the derivatives of their functions. ``pairs`` are the sides of a statement in the world of ``Letters``, or in one of
+``Numbers``. What is proved has ``certificates``, which ``check`` accepts or refuses without the prover:
+
+>>> from symattn import functional, kinds, proving
+>>> s, t = kinds.Indexed.letters("s", "n", "m"), kinds.Indexed.letters("t", "n", 1)
+>>> proof = proving.prove_equal(functional.softmax(s + t), functional.softmax(s))
+>>> proof.proved, [proving.check(record).accepted for record in proving.certificates([proof])]
+(True, [True])
+>>> proving.prove_equal(functional.softmax(s * t), functional.softmax(s)).proved
+False
 """
 
 from __future__ import annotations
@@ -26,13 +40,43 @@ from symattn.document.errors import (
 from symattn.document.model import Document
 from symattn.programs.loading import load_module
 from symattn.programs.refusing import one_line, where
+from symattn.proof.certificate import certificate, certificates
+from symattn.proof.checker import check
 from symattn.proof.code import raised_in_symattn
+from symattn.proof.gradients import gradient
 from symattn.proof.inequality import Certificate
+from symattn.proof.joint_statements import Fails, Together, above_zero, bound
 from symattn.proof.prover import equations
-from symattn.proof.statement import Letters, run
-from symattn.proof.theorem import Identity, Theorem
+from symattn.proof.prover import prove as prove_equal
+from symattn.proof.statement import Declared, Letters, Numbers, pairs, run
+from symattn.proof.theorem import Decision, Identity, Refutation, Theorem, decide
 from symattn.theorems import TOPICS, documents, findings, runner, select
 from symattn.theorems.documents import Decided
+from symattn.theorems.texts import letters_of
+
+__all__ = [
+    "Decision",
+    "Declared",
+    "Fails",
+    "Identity",
+    "Letters",
+    "Numbers",
+    "Refutation",
+    "Theorem",
+    "Together",
+    "above_zero",
+    "bound",
+    "certificate",
+    "certificates",
+    "check",
+    "decide",
+    "gradient",
+    "letters_of",
+    "pairs",
+    "prove",
+    "prove_equal",
+    "statements",
+]
 
 _RUN: set[str] = set()  # files and modules of theorems that have run in this process
 _MANY = 8  # theorems; more are shown as a table

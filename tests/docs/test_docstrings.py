@@ -29,6 +29,7 @@ LONG = (
     "symattn.testing",
 )
 MARKS = {
+    "symattn.graphs": pytest.mark.jax,
     "symattn.models.auditing.audit": pytest.mark.torch,
     "symattn.models.comparing.generation": pytest.mark.transformers,
     **dict.fromkeys(LONG, pytest.mark.deep),
