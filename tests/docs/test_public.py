@@ -2,11 +2,14 @@
 
 import ast
 import doctest
+import inspect
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Collection, Mapping
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,6 +26,19 @@ BANNED = re.compile(
     r"|a right (call|output|function|one)|word of praise|hard to fool|go by(?! name)|was spent before)\b"
     r"|[Mm]end: |thirty seconds each|whole or not at all|what stands behind it|(?<![\w*])\*[A-Z][a-z]+[.:]\*"
 )
+MODULES = (
+    "testing",
+    "strategies",
+    "functional",
+    "streaming",
+    "kinds",
+    "printing",
+    "proving",
+    "reports",
+    "configurations",
+    "graphs",
+)
+OPENED = ("functional", "streaming", "kinds", "printing", "proving", "reports", "configurations", "graphs")
 STATED = ("symattn/proof/", "symattn/theorems/")  # statements, and what the checker says of a certificate
 
 
@@ -33,7 +49,7 @@ def listed(text: str) -> list[str]:
 
 def test_the_reference_has_every_public_name() -> None:
     page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
-    assert sorted(listed(page)) == sorted([*symattn.__all__, "testing", "strategies"])
+    assert sorted(listed(page)) == sorted([*symattn.__all__, *MODULES])
 
 
 def test_the_reference_has_every_command() -> None:
@@ -47,6 +63,44 @@ def test_every_public_name_is_there_and_is_told() -> None:
         value = getattr(symattn, name)
         assert value.__name__ == name
         assert ">>> " in value.__doc__, f"{name} has no example"
+
+
+def test_public_modules_explain_what_they_offer() -> None:
+    for name in OPENED:
+        module = import_module(f"symattn.{name}")
+        assert (module.__doc__ or "").count(">>> ") > 0, f"{name} has no example"
+        every = {x: getattr(module, x) for x in module.__all__}
+        objects = {x: value for x, value in every.items() if inspect.isclass(value) or inspect.isroutine(value)}
+        assert [f"{name}.{x}" for x, value in objects.items() if not inspect.getdoc(value)] == []
+        # Types for annotations and other values have no docstring of their own.
+        assert [f"{name}.{x}" for x in every.keys() - objects if f"``{x}``" not in (module.__doc__ or "")] == []
+
+
+def test_stubs_list_what_modules_offer() -> None:
+    stubs = [*(ROOT / "symattn").glob("*.pyi")]
+    assert len(stubs) == 7
+    for stub in stubs:
+        module = import_module("symattn" if stub.stem == "__init__" else f"symattn.{stub.stem}")
+        imports = [n for n in ast.parse(stub.read_text(encoding="utf-8")).body if isinstance(n, ast.ImportFrom)]
+        assert module.__all__ == sorted(alias.asname or "" for n in imports for alias in n.names), stub.name
+
+
+def _unlisted(text: str, public: Mapping[str, Collection[str]]) -> set[str]:
+    """The attributes of public modules, imported as in ``from symattn import kinds``, that these do not list."""
+    nodes = [*ast.walk(ast.parse(text))]
+    doors = [n for n in nodes if isinstance(n, ast.ImportFrom) and n.module == "symattn"]
+    modules = {a.asname or a.name: a.name for n in doors for a in n.names if a.name in public}
+    used = [n for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)]
+    read = {(modules[n.value.id], n.attr) for n in used if n.value.id in modules}
+    return {f"{module}.{name}" for module, name in read if name not in public[module]}
+
+
+def test_tests_take_only_listed_names_of_public_modules() -> None:
+    public = {name: import_module(f"symattn.{name}").__all__ for name in OPENED}
+    files = [*(ROOT / "tests").rglob("*.py")]
+    assert {x for file in files for x in _unlisted(file.read_text(encoding="utf-8"), public)} == set()
+    wrong = "from symattn import kinds as k, streaming\nk._exp(1)\nstreaming.merge(k.modular())"
+    assert _unlisted(wrong, public) == {"kinds._exp"}
 
 
 @pytest.mark.deep
