@@ -1,6 +1,8 @@
-"""What the command line prints as JSON, in this process: its listings, and the JSON Schemas."""
+"""What the command line prints: as JSON, in this process, its listings and the JSON Schemas; columns of a line."""
 
 import json
+import re
+import unicodedata
 from contextlib import redirect_stdout
 from io import BytesIO, TextIOWrapper
 from typing import Any
@@ -8,6 +10,14 @@ from typing import Any
 import jsonschema
 
 from symattn_cli.main import main
+
+_COLOUR = re.compile(r"\x1b\[\d*m")
+
+
+def count_columns(line: str) -> int:
+    """The columns that a terminal takes for a line: none for colours and combining marks, two for wide letters."""
+    letters = [letter for letter in _COLOUR.sub("", line) if not unicodedata.combining(letter)]
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in letters)
 
 
 def printed_json(*words: str) -> Any:

@@ -7,6 +7,9 @@ import pytest
 
 from symattn import InputError, SymattnError
 
+#: Exceptions of code that has no result for the given sizes or numbers.
+WITHOUT_RESULT = (SymattnError, ArithmeticError, LookupError, TypeError, ValueError)
+
 
 def refusal(make: Callable[..., Any], *given: Any, kind: type[SymattnError] = InputError, **named: Any) -> str:
     """Return the one line in which a call is refused."""

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
@@ -112,3 +113,22 @@ def test_a_circle_is_found(tmp_path: Path) -> None:
     ran = imported(["one", "two"], tmp_path)
     assert ran.returncode
     assert ran.stdout.startswith("two: AttributeError") or ran.stdout.startswith("one: AttributeError")
+
+
+def is_there(path: str) -> bool:
+    """Whether a path names a module, or a name in one."""
+    try:
+        resolve_name(path)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+@pytest.mark.docs  # one of the modules that tests name imports Sphinx
+def test_names_that_tests_replace_by_a_path_are_there() -> None:
+    """A checker of types does not read these strings, and most of the tests that have them are deep."""
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py")]
+    paths = {path for text in texts for path in re.findall(r'"(symattn(?:\.\w+){2,})"', text)}
+    assert "symattn.programs.closeness.COPIED" in paths
+    assert [path for path in sorted(paths) if not is_there(path)] == []
+    assert not is_there("symattn.programs.closeness" + ".MOVED")
