@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from operator import is_not
 from textwrap import fill
 from typing import Any
@@ -12,7 +12,7 @@ from symattn.attention.fields import Described, check, refusal
 from symattn.attention.flow import Flow, Step, Trace, run_steps, steps_of
 from symattn.attention.inputs import by_name, check_inputs
 from symattn.attention.latent import Latent
-from symattn.attention.letters_of_attention import WIDE
+from symattn.attention.letters_of_attention import SYMBOLS, WIDE
 from symattn.attention.positions.checks import POSITIONS
 from symattn.attention.positions.position_fields import Position, Rotary
 from symattn.attention.softmax import NORMALISERS
@@ -32,8 +32,11 @@ def pipeline(spec: Attention, names: frozenset[str]) -> list[Step]:
     for asks, stage in stage_order.STAGES:
         # Stages without a condition always run; others by an input or a field.
         if not asks or asks in names or getattr(spec, asks, None):
+            flow.field = asks
             stage(flow)
-    return flow.steps
+    *others, last = flow.steps
+    # Whatever step comes last, its array is the output; ``row`` keeps the name that its stage gave it.
+    return [*others, replace(last, name="output", symbol=SYMBOLS["output"])]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

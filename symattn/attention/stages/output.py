@@ -12,14 +12,10 @@ from symattn.attention.positions.position_fields import Shaw
 from symattn.attention.stages import positions
 
 
-def closing(flow: Flow) -> None:
-    """Add the weighted values and, if needed, their expansion from latents, the merged heads and the projection."""
+def weigh_values(flow: Flow) -> None:
+    """Add the weighted values and, if these are latents, their expansion."""
     spec = flow.spec
-    # Without tokens the caller passed heads apart, and the output stays apart.
-    merge = spec.heads > 1 and "x" in flow.given
     absorbed = spec.latent is not None and spec.latent.absorbed
-    # The step whose array is the output itself has the name "output".
-    last = not merge and "w_o" not in flow.given and not absorbed and not spec.output_gate
     reason = f"each output is a weighted {'mean' if spec.averages else 'sum'} of the values"
     run, written, of = scores.weighted_values, "@0 @1", ["weights", "v"]
     # Shaw's positions add rows of a table to the values, too.
@@ -29,49 +25,64 @@ def closing(flow: Flow) -> None:
             "@0 @1 + rel(@0, @2)",
         )
         of += ["a_v"]
-    attended = "output" if last else "attended_latents" if absorbed else "attended"
     typed = "out[i,l] = Σ_{j=1}^n_k 0[i,j] " + (
         "{1[j,l] + 2[@distance]}" if len(of) > 2 else "1[j,l]"
     )
-    typed += " -- in each head" * (spec.heads > 1 and not last)
-    flow.add(attended, run, written, of, role="output", reason=reason, entries=typed, errors="own")
+    weighed = "attended_latents" if absorbed else "attended"
+
+    def write_entries() -> str:
+        # Known once all stages have run: the output itself keeps the heads as they were given.
+        is_last = flow.steps[-1].row == weighed
+        return typed + " -- in each head" * (spec.heads > 1 and not is_last)
+
+    flow.add(
+        weighed, run, written, of, role="output", reason=reason, entries=write_entries, errors="own"
+    )
     if absorbed:
-        reason = "values are made of the weighted latents alone"
-        run = partial(latent.expand, heads=spec.heads)
-        typed = "out[a?,i,l] = Σ_{m=1}^rows_1 0[i,m] 1[m,a?·d_v + l]"
         flow.add(
             "attended",
-            run,
+            partial(latent.expand, heads=spec.heads),
             "@0 @1",
             ("output", "w_uv"),
             role="output",
-            reason=reason,
-            entries=typed,
+            reason="values are made of the weighted latents alone",
+            entries="out[a?,i,l] = Σ_{m=1}^rows_1 0[i,m] 1[m,a?·d_v + l]",
             errors="own",
         )
-    if spec.output_gate and not spec.gates_projection:
-        _add_gate_step(flow, "gated" if merge or "w_o" in flow.given else "output")
+
+
+def gate_heads(flow: Flow) -> None:
+    """Multiply each head's output by the sigmoid of the gate, unless it stands behind the projection."""
+    if not flow.spec.gates_projection:
+        _add_gate_step(flow)
+
+
+def project_heads(flow: Flow) -> None:
+    """Join the heads of tokens, and project them if there is a matrix."""
+    spec = flow.spec
+    # Without tokens the caller passed heads apart, and the output stays apart.
+    merge = spec.heads > 1 and "x" in flow.given
     # Outputs of weighted latents are "attended": without a projection, one more step names them "output".
-    if merge or "w_o" in flow.given or (absorbed and not spec.output_gate):
-        names = [n for n in ("w_o", "b_o") if n in flow.given]
-        reason = "output projection" if names else "the heads side by side" if merge else ""
-        written = ("concat(@0)" if merge else "@0") + "".join((" @1", " + @2")[: len(names)])
-        typed = _merged_entries(spec.heads > 1, names)
-        flow.add(
-            "projected" if spec.gates_projection else "output",
-            partial(_merge_heads_and_project, merge),
-            written,
-            ("output", *names),
-            role="output",
-            reason=reason,
-            entries=typed,
-            errors="own",
-        )
-    if spec.gates_projection:
-        _add_gate_step(flow, "output")
+    unnamed = spec.latent is not None and spec.latent.absorbed and not spec.output_gate
+    if not merge and "w_o" not in flow.given and not unnamed:
+        return
+    names = [n for n in ("w_o", "b_o") if n in flow.given]
+    reason = "output projection" if names else "the heads side by side" if merge else ""
+    written = ("concat(@0)" if merge else "@0") + "".join((" @1", " + @2")[: len(names)])
+    flow.add(
+        "projected",
+        partial(_merge_heads_and_project, merge),
+        written,
+        ("output", *names),
+        role="output",
+        reason=reason,
+        entries=_merged_entries(spec.heads > 1, names),
+        errors="projects",
+        joins_heads=merge,
+    )
 
 
-def _add_gate_step(flow: Flow, name: str) -> None:
+def _add_gate_step(flow: Flow) -> None:
     """Multiply each head's output, or the projected output, by the sigmoid of the gate.
 
     Source: Qiu et al., Gated Attention for Large Language Models (2025), §2.2: a gate after the weighted values (G1),
@@ -82,14 +93,14 @@ def _add_gate_step(flow: Flow, name: str) -> None:
         return h * softmax.sigmoid_weights(gate, 0, flow.spec.stabilised)
 
     flow.add(
-        name,
+        "gated",
         run,
         "@0 ⊙ sigmoid(@1)",
         ("output", "gate"),
         role="output",
         reason="each number times a share that the query chooses",
         entries="out[i,l] = 0[i,l]/(1 + e^{−1[i,l]})",
-        errors="own",
+        errors="gates",
     )
 
 
@@ -109,5 +120,10 @@ def _merge_heads_and_project(
     return heads if w is None else projections.project(heads, w, b)
 
 
-#: The stage of the output.
-STAGES: tuple[Stage, ...] = (("", closing),)
+#: The stages of the output; the last step of all is called ``output``.
+STAGES: tuple[Stage, ...] = (
+    ("", weigh_values),
+    ("output_gate", gate_heads),
+    ("", project_heads),
+    ("gates_projection", _add_gate_step),
+)

@@ -235,12 +235,14 @@ def _split_long_reason(part: Part) -> tuple[list[Block], Text | str]:
 
 def _check_formulas_agree(part: Part, agrees: Callable[[], bool]) -> None:
     """Raise FalseStep unless the formulas of a step give every entry that it computes."""
+    # The last step is called output: its own name says which record to mend.
+    name = part.row or part.name
     try:
         agreed = agrees()
     except (Unread, Refused) as reason:
-        raise FalseStep(f"{part.name}: {reason}") from reason
+        raise FalseStep(f"{name}: {reason}") from reason
     if not agreed:
-        raise FalseStep(f"{part.name}: its formulas give other entries than the step")
+        raise FalseStep(f"{name}: its formulas give other entries than the step")
 
 
 def _of_weights(writing: _Page, part: Part, array: Array, where: Evidence) -> list[Step]:

@@ -135,14 +135,9 @@ class StepReader(Reader):
         return [result for part in nt.parts(x) for result in self._find_array_occurrences(part)]
 
     def _spans_heads(self, array: str, indices: tuple[Node, ...]) -> bool:
-        """Return whether an entry of the output projection's input is indexed by the columns of all heads."""
-        many = (
-            self.request.spec.heads > 1
-            and array in ("attended", "attended_latents", "gated")
-            and self.step.name in ("output", "projected")
-            and "x" in self.request.names
-        )
-        return many and max(len(indices), 2) < self.here[array].ndim
+        """Return whether an entry of an array with the heads apart is indexed by the columns of all heads."""
+        joined = self.step.joins_heads and array == self.step.of[0]
+        return joined and max(len(indices), 2) < self.here[array].ndim
 
     def check_places(self, where: Value, letters: tuple[str, ...]) -> None:
         """Raise Unread if an index is outside its axis where the formula is claimed to hold."""

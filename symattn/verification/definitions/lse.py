@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import inputs, masks, softmax
-from symattn.attention.flow import Step, run_until
+from symattn.attention.flow import Step, finish_output, run_until
 from symattn.attention.letters_of_attention import SCORES
 from symattn.attention.spec import Attention
 from symattn.attention.streaming import states as streaming
@@ -166,7 +166,8 @@ def _in_base_two(spec: Attention, **keywords: Any) -> Any:
     t = masks.forbid(xp.where(open_, s, 0) / two, open_)
     # A row without an open key, or whose scores are 0/0, has no maximum.
     weights = softmax.softmax(t, fully_masked=spec.fully_masked, base=2)
-    return weights @ v, (softmax.log_sum_exp(t, base=2) * two)[..., 0]
+    output = _finish_weighed(spec, keywords, weights @ v)
+    return output, (softmax.log_sum_exp(t, base=2) * two)[..., 0]
 
 
 def _merge_key_halves(spec: Attention, **keywords: Any) -> Any:
@@ -181,7 +182,13 @@ def _merge_key_halves(spec: Attention, **keywords: Any) -> Any:
         for part in (slice(0, half), slice(half, None))
     )
     result = merge_partial(first, second)
-    return result.output, result.lse[..., 0]
+    return _finish_weighed(spec, keywords, result.output), result.lse[..., 0]
+
+
+def _finish_weighed(spec: Attention, keywords: Mapping[str, Any], weighed: Any) -> Any:
+    """Return the output of weighted values, by the steps behind the weights."""
+    arrays = inputs.by_name((), keywords)
+    return finish_output(spec.pipeline(arrays), arrays, weighed)
 
 
 def _scores_and_values(spec: Attention, keywords: Mapping[str, Any]) -> tuple[Any, Any]:
