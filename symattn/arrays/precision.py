@@ -172,7 +172,16 @@ class Precision(Answering):
     @cached_property
     def roughest(self) -> Format:
         """The format with the largest unit roundoff."""
-        return max((self.input, self.score, self.accumulate, self.stored), key=lambda f: f.u)
+        return max(self._formats_of_arrays, key=lambda f: f.u)
+
+    @cached_property
+    def largest_eta(self) -> float:
+        """The largest η of the formats that arrays may have; ``roughest`` may have a wider range than others."""
+        return max(float(f.eta) for f in self._formats_of_arrays)
+
+    @property
+    def _formats_of_arrays(self) -> tuple[Format, ...]:
+        return self.input, self.score, self.accumulate, self.stored
 
     @cached_property
     def between(self) -> Format:

@@ -9,13 +9,12 @@ import flint
 import numpy as np
 
 from symattn.arrays.ball import Ball
-from symattn.arrays.namespace import namespace_of
 from symattn.arrays.precision import Precision
-from symattn.attention.flow import Step
 from symattn.bounds import rule
-from symattn.bounds.arithmetic import Balls, extents, g, largest, number, rate, size, upper, xp
+from symattn.bounds.arithmetic import Balls, g, largest, number, rate, size, upper, xp
 from symattn.bounds.exponents import far_below, stored
-from symattn.bounds.reference import Run, Values
+from symattn.bounds.output_steps import bound_output
+from symattn.bounds.reference import Run
 from symattn.bounds.scores import LOG2_E, score_errors
 from symattn.document.errors import Undecided
 
@@ -136,7 +135,7 @@ class _Bound:
 
     def total(self) -> np.ndarray:
         """Return the heads' bound through the output step, and the last rounding."""
-        out, over = projected(self.run, self.precision, self.per_head())
+        out, over = bound_output(self.run, self.precision, self.per_head())
         exact = size(number(self.run.output))
         f = self.precision.returned
         result = upper(out + (exact + out) * g(1, f) + f.eta)
@@ -490,9 +489,6 @@ def _bound_sparse_weight_errors(
 
 
 # -- projections -------------------------------------------------------------------------------------------------------
-# What errors of the heads' outputs become in the last projection (step 8), in balls or in floats, and where projections
-# may leave the range (H7). In floats everything is nonnegative and as large as in balls, but for the roundings of at
-# most 2²⁰ terms.
 # Arrays that every row may use: an overflow there spoils all rows.
 _MADE = ("k", "c_q", "c_kv", "k_r", "q_n", "q_r", "k_n", "r_k", "p_k", "p_q")
 
@@ -510,73 +506,3 @@ def leaves_range(run: Run, precision: Precision) -> np.ndarray:
     # Keys and latents are used by all rows, so that one overflow may reach each.
     everywhere = any(bool(over[n].any()) for n in _MADE if n in over)
     return np.asarray(over["q"].any(axis=-1) | everywhere if "q" in over else everywhere)
-
-
-def projected(run: Run, precision: Precision, moved: Balls) -> tuple[Balls, Any]:
-    """Return M |W_O| + g(h d_v + 2)((|H| + M)|W_O| + |b_O|), or M if there is no projection; and booleans: which
-    elements are sums that may exceed the range. M of gated outputs is that of ``_bound_of_gated_outputs``, before the
-    projection or of its results."""
-    gate = next((s for s in run.steps if "gate" in s.of), None)
-    if gate is None:
-        return _bound_of_projection(run, precision, moved)
-    if not run.spec.gates_projection:
-        return _bound_of_projection(
-            run, precision, _bound_of_gated_outputs(run, precision, gate, moved)
-        )
-    result, too_large = _bound_of_projection(run, precision, moved)
-    return _bound_of_gated_outputs(run, precision, gate, result), too_large
-
-
-def _bound_of_projection(run: Run, precision: Precision, moved: Balls) -> tuple[Balls, Any]:
-    """Return M of the projected output from M of what is projected, and which sums may exceed the range."""
-    step = run.projection_step
-    if step is None:
-        return moved, False
-    sizes = {n: size(number(run.values[n])) for n in step.of}
-    # what a variant may add
-    sizes |= {n: size(number(run.values[n])) for n in ("x", *"qkv") if n in run.values}
-    # 0 of all that the step adds: what is added moves nothing
-    sources = {n: a if n == "w_o" else a * 0 for n, a in sizes.items()}
-    passed = _output_from_other_arrays(run, sources | {step.of[0]: moved})
-    if "w_o" not in sizes:
-        return passed, False
-    heads = step.of[0]
-    rounded = _output_from_other_arrays(run, {**sizes, heads: sizes[heads] + moved})
-    f, terms = precision.roughest, extents(sizes["w_o"])[-2] + 2
-    # Outside balls the product is rounded up here.
-    lost = f.eta * terms if run.kind is Ball else np.nextafter(float(f.eta * terms), np.inf)
-    too_large = upper(rounded) * 1.01 > rule.limit(precision)
-    return passed + rounded * g(terms, f, run.kind) + lost, too_large
-
-
-def _bound_of_gated_outputs(run: Run, precision: Precision, gate: Step, moved: Balls) -> Balls:
-    """Return M of H ⊙ σ(Γ) from that of H (step 8), or of the projected output in the place of H.
-
-    A wrong step may multiply by up to |Γ| or 2.
-    """
-    opened = number(run.values["gate"])
-    head = size(number(run.values[gate.of[0]]))
-    share = size(gate.run(head * 0 + 1, opened))
-    f = precision.roughest
-    # An exponential, a sum and a quotient, relative to a gate of at most 1.
-    off: Balls = 2 * precision.exp_ulps * float(precision.score.u) + 6 * float(f.u)
-    if gate.name in run.variant.steps:
-        # A wrong step may multiply by the argument itself, or by twice the gate.
-        share = namespace_of(share).maximum(size(opened) + share * 0, share * 0 + 2)
-        off = share * off
-    rough, sizes = g(3, f, run.kind), head + moved
-    result = share * moved + sizes * off + sizes * (share + off) * rough
-    # Each product and store may underflow, on top of the relative errors.
-    return result + (sizes + 1) * (4 * float(f.eta))
-
-
-def _output_from_other_arrays(run: Run, values: Values) -> Balls:
-    """Run the output step, or a variant's replacement, on other arrays."""
-    step = run.projection_step
-    assert step is not None
-    change = run.variant.steps.get(step.name)
-    return (
-        change(run.spec, {**run.values, **values})
-        if change
-        else step.run(*[values[n] for n in step.of])
-    )

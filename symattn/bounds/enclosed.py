@@ -22,14 +22,16 @@ from symattn.arrays.enclosing.bounds import U
 from symattn.arrays.enclosing.exponential import Floats
 from symattn.arrays.enclosure import Enclosure
 from symattn.arrays.precision import Precision
+from symattn.attention.flow import find_value_step
 from symattn.attention.spec import Attention
 from symattn.bounds import plain_bound
 from symattn.bounds.arithmetic import number, size
-from symattn.bounds.balls import leaves_range, projected
+from symattn.bounds.balls import leaves_range
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.distances import ValueColumns
 from symattn.bounds.exponents import ScoreExponents, far_below, stored
 from symattn.bounds.growth import g, rate
+from symattn.bounds.output_steps import bound_output
 from symattn.bounds.reference import Run, run
 from symattn.bounds.scores import ScoreErrors, score_errors
 from symattn.document.errors import Refused, Undecided
@@ -49,7 +51,7 @@ def encloses(spec: Attention, inputs: Inputs) -> bool:
     if not spec.is_softmax or spec.latent is not None or spec.dropout:
         return False
     steps = spec.pipeline(frozenset(inputs))
-    weighed = next(s for s in steps if s.name in ("attended", "output"))
+    weighed = find_value_step(steps)
     # Values that differ by query, or dropped weights, are left to balls.
     not_output = steps[-1].name != "output"
     if not_output or len(weighed.of) > 2 or weighed.of[0] != "weights":
@@ -97,7 +99,8 @@ class EnclosureBound(plain_bound.ByHead):
                     np.asarray(~np.isfinite(self.allowed).all(axis=-1, keepdims=True)),
                 )
                 # Infinite rows are projected as 0, and set to +∞ at the end.
-                out, over = projected(run, precision, np.where(silent, 0.0, self.allowed))
+                heads = np.where(silent, 0.0, self.allowed)
+                out, over = bound_output(run, precision, heads)
                 largest = size(number(run.output)) + out
                 result = out + largest * g(1, f) + float(f.eta)
                 # With several heads one silent row makes the whole row silent.

@@ -14,7 +14,7 @@ import numpy as np
 
 from symattn.arrays.ball import Ball
 from symattn.arrays.enclosure import Enclosure
-from symattn.attention.flow import Step
+from symattn.attention.flow import Step, find_steps_behind_weights, find_value_step
 from symattn.attention.inputs import NEEDED, OPTIONAL, accepted
 from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary
 from symattn.attention.spec import Attention
@@ -178,12 +178,9 @@ class Run:
         return self.steps[-1] if "attended" in self.values else None
 
     @property
-    def projection_step(self) -> Step | None:
-        """The step that joins the heads and projects them, if there is one; a gate may come after it."""
-        last = self.output_step
-        if last is None or "gate" not in last.of:
-            return last
-        return self.steps[-2] if self.spec.gates_projection else None
+    def steps_behind_weights(self) -> tuple[Step, ...]:
+        """The steps from the weighted values to the output."""
+        return find_steps_behind_weights(self.steps)
 
     @property
     def merges_heads(self) -> bool:
@@ -193,7 +190,7 @@ class Run:
     @property
     def value_step(self) -> Step:
         """The step at which the weights multiply the values."""
-        return next(s for s in self.steps if s.name in ("attended", "output"))
+        return find_value_step(self.steps)
 
     @property
     def values_name(self) -> str:
@@ -208,7 +205,7 @@ class Run:
 
 def values_name(steps: Sequence[Step]) -> str:
     """Return the name of the array that the weights multiply: v, or v for each head of queries."""
-    return next(s for s in steps if s.name in ("attended", "output")).of[1]
+    return find_value_step(steps).of[1]
 
 
 def canonical(spec: Attention) -> Attention:
