@@ -48,7 +48,6 @@ Source: N. J. Higham, Accuracy and Stability of Numerical Algorithms (2002), §3
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import lru_cache
 from math import ceil, log
 from typing import Any, NamedTuple
@@ -69,6 +68,7 @@ from symattn.attention.positions.rotary import (
 )
 from symattn.bounds import rule
 from symattn.bounds.arithmetic import Balls, extents, g, number, size, upper
+from symattn.bounds.output_steps import BOUNDS
 from symattn.bounds.reference import (
     Run,
     Values,
@@ -84,12 +84,14 @@ SCALE_ROUNDINGS = 6
 LOG2_E = 1.5  # rounded up
 # Roundings of a temperature, stored and multiplied, and those of its computation (part 1).
 TEMPERATURE_ROUNDINGS, _OF_ONE_TEMPERATURE = 2, 12
-#: Steps whose error term is a proof of their own, here, in ``balls`` or in ``worst_case``.
+#: Steps whose error term is a proof of their own, here, in ``balls`` or in ``worst_case``; by the rows of their arrays,
+#: as the last step is always called ``output``.
 _OWN_PROOFS = """
-    cos sin cos_q sin_q slopes tau capped masked weights dropped lse attended attended_latents gated projected output
-    q_absorbed v_absorbed
+    cos sin cos_q sin_q slopes tau capped masked weights dropped lse attended attended_latents q_absorbed v_absorbed
 """
 _PROVED_BY_NAME = frozenset(_OWN_PROOFS.split())
+# Error terms of steps up to the weights, besides a proof of their own.
+_ERRORS_BEFORE_WEIGHTS = ("moves", "products", "rotates", "scales", "adds", "rounded")
 
 
 class ScoreErrors(NamedTuple):
@@ -140,7 +142,7 @@ class _Scores:
         self.wide = Format("float64" if p.score.name == "float64" else "float32")
         self.eps = 2 * p.exp_ulps * float(p.score.u)
         self.steps = {step.name: step for step in run.steps}
-        _check_error_terms(run.steps)
+        _check_error_terms(run)
         scaled = run.chain[: run.chain.index(run.raw) + 1]
         self.factors = [self.steps[n] for n in scaled if self.steps[n].errors == "scales"]
         # Factors besides the scale, such as temperatures, are stored and multiplied.
@@ -506,13 +508,25 @@ class _Scores:
         return each * any_term * (float(f.eta) * steps * LOG2_E * most)
 
 
-def _check_error_terms(steps: Iterable[Step]) -> None:
-    """Raise ``InputError`` for a step without an error term: it must not get a bound."""
-    for step in steps:
-        if step.errors is None or (step.errors == "own" and step.name not in _PROVED_BY_NAME):
-            raise InputError(
-                f"no bound is proved for the step {step.name!r}; verify takes specifications without it"
+def _check_error_terms(run: Run) -> None:
+    """Raise ``InputError`` for a step without an error term that holds at its place: it must not get a bound."""
+    behind = run.steps_behind_weights
+    for step in run.steps:
+        if step in behind:
+            proved = step.errors in BOUNDS
+            # Operands that are computed have errors, which no term behind the weights knows.
+            computed = [name for name in step.of[1:] if name not in run.inputs]
+        else:
+            own = step.errors == "own"
+            proved = step.row in _PROVED_BY_NAME if own else step.errors in _ERRORS_BEFORE_WEIGHTS
+            computed = []
+        if not proved or computed:
+            why = (
+                f"it takes the computed array {computed[0]!r}; behind the weights a step takes inputs"
+                if computed
+                else f"its error term is {step.errors!r}; symattn/attention/flow.py lists those of its place"
             )
+            raise InputError(f"no bound is proved for the step {step.row!r}: {why}")
 
 
 @lru_cache(128)

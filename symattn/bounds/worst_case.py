@@ -92,11 +92,9 @@ factors (1 + δ)^{±1} is within g(n) of 1. n counts the keys, n_i those that th
    its exponential is at most ln η − 2 by H4, and the exponential at most η: the key counts as forbidden in all steps
    above, which then bound |y − o'|, o' being the output without these keys. They weigh less than nη/e in all, so that
    |o − o'| ≤ nη max |v_j − v_k|, which is added to M. If β* > 1, nothing is said.
-8. A gate multiplies the heads' outputs H by σ(Γ), which is off by σ' = ε + 6u, as (1 + tanh(Γ/2))/2 may be taken; H,
-   σ and the product are stored: M becomes σ M + σ'(|H| + M) + g(3)(σ + σ')(|H| + M), and 4η(1 + |H| + M). One behind
-   the output projection multiplies what that gives: the same, with its result and the M of it in the place of H and M.
-   An output projection is linear in the heads' outputs: M |W_O| + g(h d_v + 2)((|H| + M)|W_O| + |b_O|). The output is
-   rounded once: allowed = M + g(1)(|o| + M) + η.                                                                    ∎
+8. Steps behind the weighted values H, such as a gate, an output projection or a factor, take M to the M of what they
+   give, in their order, each by its error term: these are proved in ``output_steps``. The output o is rounded once:
+   allowed = M + g(1)(|o| + M) + η.                                                                                    ∎
 
 Variants. Masks of every kind say which keys there are; heads that share keys and values are heads with equal ones.
   * A sink is one more key with the value 0. Its score is read, scaled and stored: τ' = g(6)|z|. The reference m̂ may be
