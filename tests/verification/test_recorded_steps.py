@@ -8,17 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Alibi, Attention, InputError, Precision, verify
-from symattn.arrays.namespace import namespace_of
-from symattn.attention.flow import STEPS_TO_BLAME, Flow
+from symattn import Alibi, Attention, InputError, Precision, reports, verify
 from symattn.attention.inputs import holds
 from symattn.attention.letters_of_attention import ARRAYS
-from symattn.attention.stages import scaled_scores, stage_order
+from symattn.attention.stages import stage_order
 from symattn.attention.variants import VARIANTS
 from symattn.bounds import extras
 from symattn.bounds.judge import expected
-from symattn.verification.codes import code_of
-from symattn.verification.rules import recorded_steps
+from symattn.verification.rules.known_mistakes import yield_known_mistakes
+from tests.steps import BLAMED
 
 #: Sizes of the entries of queries, keys and values that float32 programs are run on.
 SIZES = (1.0, 2.0**-9, 2.0**7)
@@ -30,22 +28,50 @@ def test_every_step_has_an_error_term() -> None:
 
 
 def test_every_row_with_a_noun_blames_a_step_of_reports() -> None:
-    assert [name for name, row in ARRAYS.items() if row.noun and row.blames not in STEPS_TO_BLAME] == []
-    assert {row.blames for row in ARRAYS.values()} <= {*STEPS_TO_BLAME, ""}
+    assert [name for name, row in ARRAYS.items() if row.noun and row.blames not in BLAMED] == []
+    assert {row.blames for row in ARRAYS.values()} <= {*BLAMED, ""}
 
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_mistakes_of_records_have_codes(name: str) -> None:
-    found = recorded_steps.mistakes(VARIANTS[name].spec, frozenset(VARIANTS[name].names))
-    assert [m.cause for m in found if not code_of(m.cause)] == []
+    found = [*yield_known_mistakes(VARIANTS[name].spec, frozenset(VARIANTS[name].names))]
+    assert [m.cause for m in found if not reports.Fault(m.step, m.cause, "").code] == []
 
 
 def test_a_step_that_makes_another_array_is_not_done_twice() -> None:
     spec, names = Attention(causal=True, heads=2, softcap=2, position=Alibi()), frozenset("qkv")
-    causes = {mistake.cause for mistake in recorded_steps.mistakes(spec, names)}
+    causes = {mistake.cause for mistake in yield_known_mistakes(spec, names)}
     assert {"the cap is left out", "the cap is applied twice"} <= causes
     # Slopes are made from the number of heads: scores in their place would be no mistake of a program.
-    assert [cause for cause in causes if "slope" in cause] == []
+    doubled = ("left out", "twice")
+    assert [cause for cause in causes if "slope" in cause and any(words in cause for words in doubled)] == []
+
+
+@pytest.mark.parametrize("given", ["gate q k v", "gate x w_q w_k w_v", "gate x w_q w_k w_v w_o"])
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_a_step_has_its_noun_in_last_place_too(given: str, place: Any) -> None:
+    spec, names = Attention(heads=2, output_gate=True, output_gate_place=place), frozenset(given.split())
+    if place == "after" and "w_o" not in names:
+        return
+    found = {(m.step, m.cause) for m in yield_known_mistakes(spec, names) if m.cause.startswith("the output gate is ")}
+    assert {("gate", "the output gate is left out"), ("gate", "the output gate is applied twice")} <= found
+    assert {step for step, _ in found} == {"gate"}
+
+
+@pytest.mark.parametrize("names", ["gate q k v", "gate x w_q w_k w_v w_o"])
+def test_a_step_of_the_output_may_be_left_out_wherever_it_stands(names: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With or without a projection before it, its row has the columns of the output."""
+    monkeypatch.setitem(ARRAYS, "gated", replace(ARRAYS["gated"], shape="… n_q d_out"))
+    spec = Attention(output_gate=True)
+    found = {mistake.cause for mistake in yield_known_mistakes(spec, frozenset(names.split()))}
+    assert {"the output gate is left out", "the output gate is applied twice"} <= found
+
+
+def test_a_step_that_joins_the_heads_says_so() -> None:
+    """The formula of its entries counts the columns of all heads."""
+    joining = [(name, step) for name, step in STEPS if step.joins_heads]
+    assert {ARRAYS[step.of[0]].shape for _, step in joining} == {"… [h] n_q d_v"}
+    assert all(VARIANTS[name].spec.heads > 1 and "x" in VARIANTS[name].names for name, _ in joining)
 
 
 # -- bounds ------------------------------------------------------------------------------------------------------------
@@ -83,14 +109,14 @@ def test_a_legal_program_is_within_the_bound(name: str, size: float) -> None:
     assert max(_largest_ratio(VARIANTS[name].spec, _draw(name, size, seed)) for seed in range(3)) <= 1
 
 
-def _put_in_place_of_cap(stage: Callable[[Flow], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def _put_in_place_of_cap(stage: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch) -> None:
     others = [(field, stage if field == "softcap" else one) for field, one in stage_order.STAGES]
     monkeypatch.setattr(stage_order, "STAGES", tuple(others))
 
 
-def _stretched(flow: Flow, **record: Any) -> None:
+def _stretched(flow: Any, **record: Any) -> None:
     """1024 (s_ij − s_i1), a step that no proof knows by its name."""
-    run = lambda s: (s - s[..., :1]) * namespace_of(s).asarray(1024, dtype=s.dtype)  # noqa: E731
+    run = lambda s: (s - s[..., :1]) * s.__array_namespace__().asarray(1024, dtype=s.dtype)  # noqa: E731
     flow.add("tempered", run, "stretch(@0)", ["scores"], role="scores", **record)
 
 
@@ -116,9 +142,12 @@ def test_a_wrong_error_term_is_exceeded_by_a_legal_program(monkeypatch: pytest.M
     assert _ratio_of_stretched() > 1
 
 
-def _stretch_biased(flow: Flow) -> None:
+_STAGES = stage_order.STAGES
+
+
+def _stretch_biased(flow: Any) -> None:
     """Stretch scores that have a bias: the errors of its addition are stretched, too."""
-    scaled_scores.biasing(flow)
+    dict(_STAGES)["bias"](flow)
     _stretched(flow, errors="rounded")
 
 

@@ -83,9 +83,8 @@ class Softmax(Answering):
             raise refusal(self, "attention", "be an Attention without lse")
         # Softmax starts at scores: any other step would need q, k or v.
         attending.check(self.attention, "Softmax", "nd")
-        beside = (
-            {step.name for step in self.attention.pipeline(frozenset("qkv"))} - _STEPS - {"output"}
-        )
+        steps = {step.row for step in self.attention.pipeline(frozenset("qkv"))}
+        beside = steps - _STEPS - {"attended"}
         if beside or self.attention.score != "dot":
             result = ", ".join(sorted(beside)) or f"scores by {self.attention.score}"
             raise InputError(

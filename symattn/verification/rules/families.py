@@ -70,8 +70,8 @@ _EACH = 8  # heads that are tried one by one
 _HUNDRED = _make_signed_grid(1e-3, 100)
 
 
-def families(spec: Attention) -> Iterator[MistakeFamily]:
-    """Yield the families of a specification, the simplest first."""
+def families(spec: Attention, names: frozenset[str] = frozenset("qkv")) -> Iterator[MistakeFamily]:
+    """Yield the families of a specification, the simplest first; ``names`` are the inputs of the call."""
     # With scale 1 the step of scaling is not there, and its mistakes need another spec.
     unit = scaled_by_one if not_scaled(spec) else None
     yield from _yield_scales(spec, unit)
@@ -81,7 +81,7 @@ def families(spec: Attention) -> Iterator[MistakeFamily]:
     if spec.masks_anything:
         yield from fills()
     yield _make_cap_family(spec, unit)
-    yield from _yield_factors_of_added_terms(spec)
+    yield from _yield_factors_of_added_terms(spec, names)
     position = spec.position
     # Tables are inputs: no base or scaling can be wrong there.
     if isinstance(position, Rotary) and position.given != "tables" and spec.latent is None:
@@ -144,10 +144,12 @@ def _make_cap_family(
     )
 
 
-def _yield_factors_of_added_terms(spec: Attention) -> Iterator[MistakeFamily]:
-    """Yield factors of what is added to scores: arrays that have a noun, and biases by distance."""
-    for adding in spec.pipeline("qkv"):
-        row = ARRAYS[adding.name]
+def _yield_factors_of_added_terms(
+    spec: Attention, names: frozenset[str]
+) -> Iterator[MistakeFamily]:
+    """Yield factors of what is added to scores or outputs: arrays that have a noun, and biases by distance."""
+    for adding in spec.pipeline(names):
+        row = ARRAYS[adding.row]
         if adding.errors == "adds" and row.noun:
             words = f"{row.noun} is {{}} times what it should be"
             yield _make_family(row.blames, words, (adding.name,), times, _HUNDRED)

@@ -14,6 +14,7 @@ import numpy as np
 from symattn.arrays.array import Array
 from symattn.arrays.namespace import namespace_of
 from symattn.attention import projections
+from symattn.attention.flow import find_projection
 from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.spec import Attention
@@ -41,8 +42,9 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     if "x" in names and not spec.packed and spec.latent is None:
         yield in_steps("values", "the tokens are used as values", True, "x")
     merged = spec.heads > 1 and "x" in names
-    # What a gate after the projection multiplies has a name of its own.
-    closing = "projected" if spec.gates_projection else "output"
+    projection = find_projection(spec.pipeline(names))
+    # Without tokens there is none, and no mistake below is made in it.
+    closing = projection.name if projection is not None else "output"
     if spec.heads > 1 and "x" in names and spec.latent is None:
         for words, wrong in _SPLIT.items():
             yield in_steps("split", words.format(""), **dict.fromkeys("qkv", wrong))

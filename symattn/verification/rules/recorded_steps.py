@@ -15,17 +15,19 @@ from symattn.verification.rules.steps import apply_step_twice, left_out, times
 def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     """Yield the mistakes that the records of the steps state, or that follow from the nouns of their arrays."""
     for step in spec.pipeline(names):
-        blamed = ARRAYS[step.name].blames
+        blamed = ARRAYS[step.row].blames
         for words, wrong in (*_yield_mistakes_of_noun(step), *step.mistakes.items()):
             yield in_steps(blamed, words, **{step.name: wrong})
 
 
 def _yield_mistakes_of_noun(step: Step) -> Iterator[tuple[str, Wrong]]:
-    noun = ARRAYS[step.name].noun
+    noun = ARRAYS[step.row].noun
     # A step that makes another array, as of slopes, has nothing to leave out or to do again.
     if not noun or not _changes_its_first_array(step):
         return
-    yield f"{noun} is left out", left_out
+    # The rule of norms leaves them out, together with others of the same field.
+    if step.norm is None:
+        yield f"{noun} is left out", left_out
     if step.errors == "adds":
         yield f"{noun} is added twice", partial(times, 2)
         yield f"the sign of {noun} is flipped", partial(times, -1)
@@ -35,4 +37,9 @@ def _yield_mistakes_of_noun(step: Step) -> Iterator[tuple[str, Wrong]]:
 
 def _changes_its_first_array(step: Step) -> bool:
     """Return whether the array of a step has the shape of the first one that it takes."""
-    return bool(step.of) and ARRAYS[step.of[0]].shape == ARRAYS[step.name].shape
+    # Behind the weights only a projection has another one, whether heads are apart, joined or alone.
+    if step.role == "output" and step.errors not in ("own", "projects"):
+        return True
+    # In last place the array has the shape of its row, or behind a projection that of the output.
+    shapes = {ARRAYS[name].shape for name in (step.row, step.name)}
+    return bool(step.of) and ARRAYS[step.of[0]].shape in shapes
