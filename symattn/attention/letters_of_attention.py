@@ -35,9 +35,7 @@ SIZES: dict[str, Node] = {
 # Latents and positions side by side.
 SIZES["d_c"] = SIZES["l"] + SIZES["d_r"]
 # The sizes that other modules write by name.
-N_Q, N_K, N, H, D_K, D_V, D_MODEL = map(
-    SIZES.__getitem__, ("n_q", "n_k", "n", "h", "d_k", "d_v", "d_model")
-)
+N_Q, N_K, N, H, D_K, D_MODEL = map(SIZES.__getitem__, ("n_q", "n_k", "n", "h", "d_k", "d_model"))
 
 #: Scores for which queries and keys may differ in width.
 WIDE = ("general", "additive")
@@ -69,7 +67,8 @@ class Named:
     its causes call the array or its step, in the singular: ``the sink``. A step of which there is a noun may be left
     out, or done twice; an input that has heads may be read from another head. An input that acts on every score of a
     head or of a row, or closes its output, is tried at all sizes if it is ``sized``: of both signs, or positive alone.
-    ``also`` lists common names of parameters that stand for an input.
+    ``also`` lists common names of parameters that stand for an input. ``codes`` are those of the mistakes that follow
+    from the noun, such as ``cap-missing``; without them these have the codes ``term-missing`` and so on.
     """
 
     letter: str
@@ -82,6 +81,7 @@ class Named:
     drawn: tuple[int, int] | None = None
     blames: str = ""
     noun: str = ""
+    codes: str = ""
     sized: Literal["", "signed", "positive"] = ""
     also: str = ""
 
@@ -264,6 +264,7 @@ ARRAYS: dict[str, Named] = {
         needed=_condition_on_field("scale", "given"),
         blames="scale",
         noun="the scale",
+        codes="scale-twice scale-of-other-head scale-limit",
         sized="positive",
     ),
     "sink": Named(
@@ -273,6 +274,7 @@ ARRAYS: dict[str, Named] = {
         needed=_condition_on_field("sink", "given"),
         blames="sink",
         noun="the sink",
+        codes="sink-missing sink-sign sink-of-other-head sink-limit",
         sized="signed",
     ),
     "drop": Named(
@@ -457,16 +459,38 @@ ARRAYS: dict[str, Named] = {
     "scaled": Named("S'", "Scaled scores", _SCORES, "score", blames="scale"),
     "tau": Named("τ", "Temperatures of the queries", "n_q", "score"),
     "tempered": Named("S_τ", "Scores with their temperatures", _SCORES, "score", blames="score"),
-    "capped": Named("S_cap", "Capped scores", _SCORES, "score", blames="softcap", noun="the cap"),
+    "capped": Named(
+        "S_cap",
+        "Capped scores",
+        _SCORES,
+        "score",
+        blames="softcap",
+        noun="the cap",
+        codes="cap-missing cap-twice",
+    ),
     "biased": Named(
-        "S_bias", "Scores with their bias", _SCORES, "score", blames="bias", noun="the bias"
+        "S_bias",
+        "Scores with their bias",
+        _SCORES,
+        "score",
+        blames="bias",
+        noun="the bias",
+        codes="bias-missing bias-sign bias-off",
     ),
     "masked": Named("S''", "Masked scores", _SCORES, "score", blames="mask"),
     "weights": Named("A", "Weights", _SCORES, "weight", blames="normalize"),
     "dropped": Named("A'", "Weights after dropout", _SCORES, "weight", blames="dropout"),
     "lse": Named("L", "Logarithms of the sums", "… [h] n_q", "score"),
     "attended": Named("H", "Each head's output", "… [h] n_q d_v", "output", blames="values"),
-    "gated": Named("H_Γ", "Each head's output, gated", "… [h] n_q d_v", "output", blames="gate"),
+    "gated": Named(
+        "H_Γ",
+        "Each head's output, gated",
+        "… [h] n_q d_v",
+        "output",
+        blames="gate",
+        noun="the output gate",
+        codes="output-gate-missing output-gate-twice",
+    ),
     "projected": Named("O_W", "Projected output", "… n_q d_out", "output", blames="output"),
     "output": Named("O", "Output", "… n_q d_out", "output", blames="output"),
 }

@@ -71,7 +71,7 @@ _REASONS_WITHOUT_INPUT = {
         "bias-as-mask up-projection-missing residual-twice part-missing",
     "the code stands for any operation in place of any other one, both of which the sentence names":
         "operation-other",
-    "the code is that of a term which a new field adds; those of symattn's own fields have codes with their names":
+    "the code is that of a term of any field whose mistakes have no codes with its name":
         "term-missing term-twice term-sign term-off term-of-other-head term-limit",
 }  # fmt: skip
 

@@ -189,7 +189,37 @@ def test_codes_change_only_on_purpose() -> None:
     """A code that is gone or new belongs into the file, with a reason in the commit: baselines rest on codes."""
     frozen = [line.split("\t")[0] for line in GOLDEN.read_text(encoding="utf-8").splitlines()]
     listed = sorted({entry["code"] for entry in printed_json("faults", "codes", "-f", "json")["codes"]})
-    assert frozen == listed == sorted({code for _, code, _ in _registered()})
+    assert frozen == listed == sorted({*(code for _, code, _ in _registered()), *_codes_of_arrays()})
+
+
+def _codes_of_arrays() -> list[str]:
+    return [code for row in ARRAYS.values() for code in row.codes.split()]
+
+
+@pytest.mark.parametrize("row", [row for row in ARRAYS.values() if row.codes], ids=lambda row: row.noun)
+def test_mistakes_that_follow_from_a_noun_have_the_codes_of_its_array(row: Any) -> None:
+    """They are no lines of the registry, which has those of any noun."""
+    said = {
+        "missing": f"{row.noun} is left out",
+        "twice": f"{row.noun} is applied twice",
+        "sign": f"the sign of {row.noun} is flipped",
+        "off": f"{row.noun} is 0.5 times what it should be",
+        "of-other-head": f"{row.noun} is that of the next head",
+        "limit": f"{row.noun} is cut off above 3",
+    }
+    kinds = {code: next(kind for kind in said if code.endswith(f"-{kind}")) for code in row.codes.split()}
+    for code, kind in kinds.items():
+        (found,) = reports.Fault(row.blames, said[kind], "").codes
+        assert (found.code, "term" in found.parameters) == (code, False)
+        # The sentence has this code without a step, too.
+        assert [alone.code for alone in reports.Fault("", said[kind], "").codes] == [code]
+    lines = {(step, words) for step, _, words in _registered()}
+    assert [words for words in said.values() if (row.blames, words) in lines] == []
+
+
+def test_a_noun_without_codes_of_its_own_has_those_of_any_term() -> None:
+    (found,) = reports.Fault("bias", "the slope is left out", "").codes
+    assert found.text == "term-missing: term = the slope"
 
 
 #: Sentences as they are printed, and their codes with parameters.

@@ -1,7 +1,9 @@
 """Stable codes of causes: each sentence that names a cause has one, with the parameters of its family.
 
 ``causes.txt`` is the registry. A line has a code, and the sentence of the mistakes that it stands for. A word in braces
-is a parameter, of any words or of those after its colon; after @ come parameters that the sentence has in words.
+is a parameter, of any words or of those after its colon; after @ come parameters that the sentence has in words. The
+lines ``term-missing`` and so on are of the noun of any array, which may have such codes of its own (``codes`` of
+``symattn.attention.letters_of_attention``).
 
 >>> read_codes("the causal mask is aligned top-left; expected bottom-right")[0].text
 'mask-top-left'
@@ -15,7 +17,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from importlib import resources
+
+from symattn.attention.letters_of_attention import ARRAYS
 
 #: The heading of mistakes that may happen to any array, at its step.
 ANY_STEP = "any"
@@ -93,6 +96,10 @@ class CauseSentence:
         return CauseCode(self.code, {**match.groupdict(), **self.fixed}) if match else None
 
 
+#: How the codes of mistakes in any term begin, and how that of a term with the other sign ends.
+_TERM, _SIGN = "term-", "sign"
+#: The noun of any term in a sentence.
+_ANY_TERM = re.compile(r"\{term:[^{}]+\}")
 #: What a parameter may be if its sentence does not say: anything within one mistake of several.
 _ANY_WORDS = r"(?:(?!; (?:or|and) ).)+"
 #: A parameter in a sentence: its name, and the words it may be, if not any.
@@ -102,6 +109,8 @@ _PARAMETER = re.compile(r"\{(\w+)(?::([^{}]+))?\}")
 @lru_cache(maxsize=1)
 def sentences() -> tuple[CauseSentence, ...]:
     """Return all lines of the registry: whole sentences first, then those with parameters, each in their order."""
+    from importlib import resources  # slow to import, and right functions have no cause
+
     text = resources.files(__package__).joinpath("causes.txt").read_text(encoding="utf-8")
     step, result = "", []
     for number, line in enumerate(text.splitlines(), 1):
@@ -117,8 +126,27 @@ def sentences() -> tuple[CauseSentence, ...]:
         result.append(
             CauseSentence(number, code, step, words, {name: value for name, _, value in pairs})
         )
+    # Before the lines of any term, which read the same sentences.
+    result = [*_derive_sentences(result), *result]
     # The sort is stable, so that lines of one kind keep the order of the registry.
     return tuple(sorted(result, key=lambda sentence: bool(sentence.names)))
+
+
+def _derive_sentences(registered: list[CauseSentence]) -> list[CauseSentence]:
+    """Return the lines of arrays that have codes of their own: those of any term, with the array's noun."""
+    of_terms = [sentence for sentence in registered if sentence.code.startswith(_TERM)]
+    result = []
+    for row in ARRAYS.values():
+        # What is added has a sign, and may be added twice; other steps are applied twice.
+        other_twice = " is applied twice" if f"-{_SIGN}" in row.codes else " is added twice"
+        for code in row.codes.split():
+            for of_term in of_terms:
+                kind = of_term.code.removeprefix(_TERM)
+                if code.endswith(f"-{kind}") and other_twice not in of_term.words:
+                    words = _ANY_TERM.sub(row.noun, of_term.words)
+                    words = words.replace("{term}", row.noun.removeprefix("the "))
+                    result.append(CauseSentence(of_term.line, code, row.blames, words))
+    return result
 
 
 @lru_cache(maxsize=1)
@@ -152,6 +180,7 @@ _BEFORE = (
     "(?P<of>weights) are computed again from the sums: ",
     "in the norms: ",
     "in the norm of (?P<of>.+?)(?: alone)?: ",
+    "in the (?P<of>[^:;]+) norm: ",
     "in the (?P<of>queries|keys) alone: ",
     "in the (?P<of>first|second) of the two attentions alone: ",
     "(?P<of>queries|keys) only: ",
@@ -184,11 +213,26 @@ def read_code(cause: str, step: str = "") -> CauseCode | None:
     matches.sort(key=lambda pair: (bool(pair[0].names), pair[0].step != step))
     if matches and not matches[0][0].names:
         return matches[0][1]
+    of_any_norm = _spell_out_norm(cause)
+    if of_any_norm != cause:
+        return read_code(of_any_norm, step)
     for rest, parameters in _yield_stripped_causes(cause):
         inner = read_code(rest, step)
         if inner is not None:
             return CauseCode(inner.code, {**inner.parameters, **parameters})
     return matches[0][1] if matches else None
+
+
+def _spell_out_norm(cause: str) -> str:
+    """Return a cause with the noun that the row of a norm has as that of any norm, which has lines of its own."""
+    for row in ARRAYS.values():
+        if (
+            row.blames == "norm"
+            and row.noun
+            and cause.startswith((f"{row.noun} ", f"in {row.noun}: "))
+        ):
+            return cause.replace(row.noun, f"the norm of {row.noun.removeprefix('the ')}", 1)
+    return cause
 
 
 def _yield_stripped_causes(cause: str) -> Iterator[tuple[str, dict[str, str]]]:

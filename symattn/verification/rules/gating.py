@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from symattn.attention import projections, softmax
+from symattn.attention.flow import find_projection
 from symattn.attention.spec import Attention
 from symattn.bounds.mistake import At, Mistake, Wrong, in_steps
 from symattn.verification.rules.steps import left_out
@@ -15,9 +16,9 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     """Yield mistakes in the step that multiplies by the gate."""
     if not spec.output_gate:
         return
-    # The gate may be the step "gated", or the output itself without a projection.
+    # The gate may be the step "gated", or the output itself without a projection. By its noun it is left out, and
+    # applied twice (``recorded_steps``).
     name = next(step.name for step in spec.pipeline(names) if "gate" in step.of)
-    yield in_steps("gate", "the output gate is left out", **{name: left_out})
     for words, share in _SHARES.items():
         yield in_steps("gate", words, **{name: _times(share)})
     if spec.gates_projection:
@@ -33,9 +34,11 @@ def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     words = "the output gate multiplies the queries, not the output"
     yield in_steps("gate", words, scores=_scores_of_gated_queries, **{name: left_out})
     # With an output projection the gate could stand on either side of it.
-    if name != "output":
+    projection = find_projection(spec.pipeline(names))
+    if projection is not None:
         words = "the output gate comes after the output projection, not before"
-        yield in_steps("gate", words, gated=left_out, output=_gated_after_projection)
+        late: dict[str, Wrong] = {name: left_out, projection.name: _gated_after_projection}
+        yield in_steps("gate", words, **late)
 
 
 def _sigmoid(x: Any) -> Any:
@@ -54,7 +57,6 @@ def _times(share: Callable[[At, Any], Any]) -> Wrong:
 #: Functions of the gate that stand for its sigmoid, with words.
 _SHARES: dict[str, Callable[[At, Any], Any]] = {
     "the output gate multiplies without its sigmoid": lambda at, x: x,
-    "the output gate is applied twice": lambda at, x: _sigmoid(x) * _sigmoid(x),
     "the output gate has the other sign: 1 − σ": lambda at, x: _sigmoid(-x),
     "the output gate is g σ(g) (SiLU), not σ(g)": lambda at, x: x * _sigmoid(x),
     "the output gate is tanh(g), not σ(g)": lambda at, x: at.xp.tanh(x),
