@@ -54,11 +54,11 @@ def unit(x: Array, eps: object = 0) -> Array:
     return x / xp.sqrt(square + xp.asarray(eps, dtype=x.dtype) if eps else square)
 
 
-def write_norm(kind: str, x: str, gain: str = "", bias: str = "") -> str:
-    """Return the formula of a ``layer`` or ``rms`` norm of x, with gain and bias if there are any."""
-    rows = (
-        f"{{{x} − mean({x})}}/√{{var({x}) + ε}}" if kind == "layer" else f"{x}/√{{mean({x}²) + ε}}"
-    )
+def write_norm(kind: str, x: str, gain: str = "", bias: str = "", *, eps: Any) -> str:
+    """Return the formula of a ``layer`` or ``rms`` norm of x, with ε, gain and bias if there are any."""
+    centred = kind == "layer"
+    mean_square = (f"var({x})" if centred else f"mean({x}²)") + " + ε" * bool(eps)
+    rows = f"{f'{{{x} − mean({x})}}' if centred else x}/√{{{mean_square}}}"
     scaled = f"{gain} ⊙ {{{rows}}}" if gain else rows
     return f"{scaled} + {bias}" if bias else scaled
 

@@ -318,7 +318,7 @@ class Stream:
         run = partial(_by_keyword, partial(_NORMS[kind], eps=eps), keys)
         parameters = [f"{norm}.{n}" for n in keys]
         places = {key: f"@{place}" for place, key in enumerate(keys, 1)}
-        written = norms.write_norm(kind, "@0", **places)
+        written = norms.write_norm(kind, "@0", **places, eps=eps)
         self.add(
             result, run, [self.now, *parameters], letter, written, f"{TITLES[kind]} of each token"
         )

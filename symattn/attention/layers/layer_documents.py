@@ -166,10 +166,14 @@ def block_conventions(block: Block) -> list[Text]:
 
 def norm_convention(norm: str, eps: int | float | Fraction) -> Text:
     """Return the convention of a norm."""
-    words = "mean and variance are those of each token, the variance with the divisor $d_model$"
-    return running_text(
-        f"$ε = {WrittenNumber(eps).typed}$: {'the mean is that of each token' if norm == 'rms' else words}"
+    of_rms = norm == "rms"
+    words = (
+        "the mean is that of each token"
+        if of_rms
+        else "mean and variance are those of each token, the variance with the divisor $d_model$"
     )
+    # Formulas have no ε where it is 0.
+    return running_text(f"$ε = {WrittenNumber(eps).typed}$: {words}" if eps else words)
 
 
 # -- a Transformer: inputs, the blocks that differ, conventions --------------------------------------------------------

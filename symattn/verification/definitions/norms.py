@@ -75,7 +75,7 @@ class StatedNorm(StatedFlow):
             yield self.state_step(
                 "scale", lambda gain: 1 + gain, "1 + @0", ("gain",), role="offset", blames="norm"
             )
-        written = write_norm(self.kind, "@0", "@1" * has_gain, "@2" * has_bias)
+        written = write_norm(self.kind, "@0", "@1" * has_gain, "@2" * has_bias, eps=self.eps)
         of, norm = (x, gain, "bias"), partial(_NORMS[self.kind], self.eps)
         yield self.state_step("y", norm, written, of, role=f"{self.kind} norm", blames="norm")
         if self.residual == "returned":
