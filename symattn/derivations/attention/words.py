@@ -163,10 +163,22 @@ def _make_norm_reader(kind: str) -> Callable[[StepReader, list[nt.Node]], Value]
             else spec.eps
         )
         norm = norms.rms_norm if kind == "rms" else norms.layer_norm
-        normed = norm(x.array, eps, *(r.array for r in rest))
+        record = reader.step.norm
+        if record is not None and parts == [SYMBOLS[name] for name in reader.step.of]:
+            normed = _run_on_rows_of_step(reader, record, norm, x)
+        else:
+            normed = norm(x.array, eps, *(r.array for r in rest))
         return Value(normed, x.letters, x.rank)
 
     return work
+
+
+def _run_on_rows_of_step(
+    reader: StepReader, record: norms.NormRecord, norm: Callable[..., Any], x: Value
+) -> Any:
+    """Return a norm of the rows of the step, which its reason names: of each head, or of all heads together."""
+    gain, bias = (reader.here.get(name) for name in (record.gain, record.bias))
+    return record.run_by(norm, x.array, gain, bias)
 
 
 def _read_relative_product(reader: StepReader, parts: list[nt.Node]) -> Value:
