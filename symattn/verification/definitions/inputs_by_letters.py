@@ -361,10 +361,12 @@ class InputsByLetters(InputSource):
         )
 
     def unseen(self, session: Session, mistakes: Sequence[Mistake]) -> Iterator[Case]:
-        """Yield fresh cases of two families in turn, with larger sizes than before if the domain allows them."""
+        """Yield fresh cases of some families, with larger sizes than before if the domain allows them."""
         # A seed of its own: fresh inputs must not depend on how many were drawn before.
         rng = np.random.default_rng((session.seed, 1))
-        families = [f for f in ("normal", "integer") if f in self.definition.families] or list(
+        # Where a norm adds ε, tiny numbers tell mistakes apart that differ in ε alone.
+        usual = ("normal", "integer", "tiny")
+        families = [f for f in usual if f in self.definition.families] or list(
             self.definition.families
         )
         for k, sizes in enumerate(self.definition.shapes[: 2 * _UNSEEN : 2]):

@@ -196,13 +196,17 @@ def _title_of(spec: Norm) -> str:
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
+def draw_near_eps(rng: Random, shape: tuple[int, ...]) -> np.ndarray:
+    """Draw numbers whose variance is near the usual ε, or far below, so that ε matters."""
+    return rng.standard_normal(shape) * 2.0 ** -rng.integers(4, 20)
+
+
 _DRAWN: dict[str, Callable[[Random, tuple[int, ...]], np.ndarray]] = {
     # a mean much larger than the deviation
     "far": lambda rng, shape: (
         rng.standard_normal(shape) + rng.choice([-1, 1]) * 2.0 ** rng.integers(3, 15)
     ),
-    # a variance near ε, or far below
-    "tiny": lambda rng, shape: rng.standard_normal(shape) * 2.0 ** -rng.integers(4, 20),
+    "tiny": draw_near_eps,
     # rows of equal numbers, zeros among them
     "equal": lambda rng, shape: (
         rng.integers(-1, 2, (*shape[:-1], 1)) + 0.0 * rng.integers(0, 2, shape)

@@ -251,9 +251,10 @@ def factors(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 def norms(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """Yield what norms, or other operations on vectors, take: tiny, huge, nearly equal entries, a mean far from 0."""
-    # Operations have these effects only on the arrays that they take.
+    # Operations have these effects only on the arrays that they take, and on what these are made of.
     changed = {step.role for step in maker.spec.pipeline("qkv") if step.errors == "rounded"}
-    normed = changed & {*"qkv"}
+    # Tiny values make tiny outputs.
+    normed = changed & {*"qkv"} | ({"v"} if "output" in changed else set())
     if not normed:
         return
     normed |= {"x", "y"}

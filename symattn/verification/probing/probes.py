@@ -12,6 +12,7 @@ from math import isqrt, log2
 import numpy as np
 
 from symattn.arrays.formats import HALF
+from symattn.attention.flow import find_steps_behind_weights
 from symattn.bounds.inputs import Array, Entries, Maker, Sizes
 
 Named = tuple[str, dict[str, Array] | None]
@@ -215,6 +216,11 @@ def structure(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     # Attention does not depend on the order of keys if values move with them.
     order = rng.permutation(5)
     yield "the same keys in another order", maker.from_heads(q, k[order], v[order])
+    # Outputs near √ε show where a norm of them has its ε.
+    steps = maker.spec.pipeline(maker.names)
+    if any(step.norm is not None for step in find_steps_behind_weights(steps)):
+        for size in (2.0**-9, 2.0**-13):
+            yield f"values of size {size:.1g}", maker.from_heads(q, k, v * size)
     # Square projections keep their shape if transposed.
     for n, d in ((3, 2), (4, 3), (5, 4)) if maker.tokens else ():
         d_model = maker.spec.heads * d
