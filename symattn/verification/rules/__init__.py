@@ -15,7 +15,7 @@ from symattn.verification.rules import (
     gating,
     head_mistakes,
     masking,
-    norms,
+    norm_records,
     operators,
     recorded_steps,
     rotating,
@@ -31,7 +31,7 @@ from symattn.verification.rules.forbidding import SOME_KEYS
 def of_steps(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     """Yield the mistakes in the steps of a specification with the inputs ``names``."""
     yield from head_mistakes.mistakes(spec, names)
-    yield from norms.mistakes(spec, names)
+    yield from norm_records.mistakes(spec, names)
     yield from steps.in_other_fields(spec)
     yield from rotating.mistakes(spec)
     yield from head_mistakes.of_readings(spec, names)

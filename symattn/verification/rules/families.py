@@ -21,7 +21,7 @@ from symattn.bounds.reference import Variant
 from symattn.verification.rules import (
     forbidding,
     head_mistakes,
-    norms,
+    norm_records,
     rotating,
     scoring,
     softmaxes,
@@ -86,7 +86,7 @@ def families(spec: Attention, names: frozenset[str] = frozenset("qkv")) -> Itera
     # Tables are inputs: no base or scaling can be wrong there.
     if isinstance(position, Rotary) and position.given != "tables" and spec.latent is None:
         yield from _yield_rotary_families(position)
-    yield from _yield_norm_families(spec)
+    yield from _yield_norm_families(spec, names)
     yield from _yield_cut_offs_of_inputs(spec)
     if spec.is_softmax:
         yield from _of_weights(spec)
@@ -190,17 +190,18 @@ def _yield_rotary_families(position: Rotary) -> Iterator[MistakeFamily]:
             yield _make_family("position", words, rotated, partial(rotating.by_field, name), grid)
 
 
-def _yield_norm_families(spec: Attention) -> Iterator[MistakeFamily]:
-    """Yield other ε of the norms of queries and keys, and of values."""
-    # A vector of length 1 is divided by its norm alone, without ε.
-    if spec.qk_norm in ("rms", "layer"):
-        normed = tuple(f"{role}_normed" for role in spec.normed_roles)
-        yield _make_family(
-            "norm", "ε is {}", normed, norms.by_eps, _make_logarithmic_grid(1e-13, 10, 30)
-        )
-    if spec.value_norm is not None:
-        words, grid = "in the norm of the values: ε is {}", _make_logarithmic_grid(1e-13, 10, 30)
-        yield _make_family("norm", words, ("v_normed",), norms.by_eps, grid)
+def _yield_norm_families(spec: Attention, names: frozenset[str]) -> Iterator[MistakeFamily]:
+    """Yield other ε of each norm."""
+    for group in norm_records.list_norm_groups(spec, names):
+        # A vector of length 1 is divided by its norm alone, without ε.
+        if group.record.kind != "l2":
+            yield _make_family(
+                group.blames,
+                f"{group.lead}ε is {{}}",
+                tuple(step.name for step in group.steps),
+                norm_records.normalise_with_eps,
+                _make_logarithmic_grid(1e-13, 10, 30),
+            )
 
 
 def _yield_cut_offs_of_inputs(spec: Attention) -> Iterator[MistakeFamily]:
