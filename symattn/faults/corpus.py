@@ -29,7 +29,7 @@ from symattn.document import files
 from symattn.document.codec import changed_fields, record
 from symattn.document.errors import InputError, perhaps
 from symattn.verification.probing.probes import FAMILIES
-from symattn.verification.rules import known
+from symattn.verification.rules.known_mistakes import yield_known_mistakes
 
 Array = np.ndarray
 #: Those of the samples, in which no two lengths are equal; and those of an everyday test.
@@ -89,7 +89,7 @@ class Sample:
 def corpus() -> tuple[CorpusFault, ...]:
     """Return all faults, in the order of the table. Raises ``KeyError`` if no rule has a fault's words."""
     rules = {
-        family: {m.cause: m for m in known(spec, names(spec))}
+        family: {m.cause: m for m in yield_known_mistakes(spec, names(spec))}
         for family, spec in SPECIFICATIONS.items()
     }
     return tuple(

@@ -43,8 +43,12 @@ from symattn.verification.definitions.merging import Merge
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 from symattn.verification.probing.probes import FAMILIES
 from symattn.verification.reduce import Axes, reduce
-from symattn.verification.rules import constant_outputs, known, of_entries
+from symattn.verification.rules import constant_outputs
 from symattn.verification.rules.families import families
+from symattn.verification.rules.known_mistakes import (
+    yield_known_mistakes,
+    yield_mistakes_of_entries,
+)
 
 Arrays = dict[str, np.ndarray]
 _PRECISION, _DOMAIN, _WITH_EMPTY_ROWS = (
@@ -263,7 +267,9 @@ def _of_attention(
         Maker(spec, convention, _PRECISION, domain) for domain in (_DOMAIN, _WITH_EMPTY_ROWS)
     )
     mistakes = chain(
-        known(spec, given), of_entries(spec, given), constant_outputs.mistakes(spec, given)
+        yield_known_mistakes(spec, given),
+        yield_mistakes_of_entries(spec, given),
+        constant_outputs.mistakes(spec, given),
     )
     for mistake in chain(mistakes, (f.mistake(_NUMBER, _WRITTEN) for f in families(spec))):
         maker = empty if "row without any key" in mistake.cause else usual

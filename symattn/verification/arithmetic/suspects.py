@@ -22,8 +22,11 @@ from symattn.bounds.contracts import Contract, Made, replay
 from symattn.bounds.mistake import Mistake, MistakeFamily
 from symattn.bounds.reference import RIGHT, Variant
 from symattn.verification.diagnosis.screening import SIZED, plainest
-from symattn.verification.rules import known, of_entries
 from symattn.verification.rules.families import families
+from symattn.verification.rules.known_mistakes import (
+    yield_known_mistakes,
+    yield_mistakes_of_entries,
+)
 
 EXACT = Contract(Format("float64"))
 _WORTH = 0.01  # least share of the distance that a mistake must take away to be tried
@@ -124,7 +127,7 @@ def _yield_all_suspects(sample: BitSample, distance: Distance) -> Iterator[Suspe
     stored = {m.cause for m in storing.singles(spec, names)}
     yield from (
         Suspect(m)
-        for m in chain(known(spec, names), of_entries(spec, names))
+        for m in chain(yield_known_mistakes(spec, names), yield_mistakes_of_entries(spec, names))
         if m.cause not in stored
     )
 

@@ -19,7 +19,6 @@ from symattn.bounds.called_target import Inputs, Layout
 from symattn.bounds.inputs import measure_largest_score
 from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
 from symattn.document.errors import InputError
-from symattn.verification import rules
 from symattn.verification.definitions import output_run
 from symattn.verification.definitions.definition_mistakes import Later
 from symattn.verification.definitions.definition_subject import Definition, Input
@@ -33,8 +32,6 @@ from symattn.verification.definitions.inner_attention import (
 from symattn.verification.definitions.inputs_by_letters import Family, Numbers
 from symattn.verification.definitions.output_run import OutputRun
 from symattn.verification.input_source import Array, Random
-from symattn.verification.rules import log_sums
-from symattn.verification.rules.families import families
 
 _WORDS = {
     "q": "query queries xq query_states query_layer",
@@ -202,7 +199,10 @@ def run_of(spec: Attention, layout: Layout, others: tuple[Compute, ...] = ()) ->
 
 def known_mistakes(wrong: WrongAttention) -> Iterator[Mistake]:
     """Yield the mistakes by rule in the steps of the attention of a definition."""
-    yield from wrong.convert_mistakes(rules.known(wrong.spec, wrong.names))
+    # Rules are slow to import, and right functions need none of an attention.
+    from symattn.verification.rules.known_mistakes import yield_known_mistakes
+
+    yield from wrong.convert_mistakes(yield_known_mistakes(wrong.spec, wrong.names))
 
 
 def by_number(
@@ -211,6 +211,9 @@ def by_number(
     steps: Collection[str] = SCORES,
 ) -> Iterator[MistakeFamily]:
     """Yield the mistakes with a number in these ``steps`` of the attention of a definition."""
+    from symattn.verification.rules import log_sums
+    from symattn.verification.rules.families import families
+
     for f in (*families(spec), *(log_sums.families() if spec.lse else ())):
         # Any of its numbers changes the same steps.
         if f.variant(f.grid[0]).steps.keys() <= {*steps}:

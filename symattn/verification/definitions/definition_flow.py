@@ -1,7 +1,8 @@
 """The flow of a definition: what computes its outputs, and what can be wrong in it.
 
 A flow is one of named steps, or of functions of all inputs. The search for causes and the report ask both the same
-questions, so that neither needs to know which of them it is.
+questions, so that neither needs to know which of them it is. Rules of mistakes are imported where they are applied:
+a right function needs none, and importing them all takes a tenth of a second.
 """
 
 from __future__ import annotations
@@ -22,21 +23,18 @@ from symattn.bounds.case_result import CaseResult
 from symattn.bounds.changed_steps import ChangedSteps, Laid
 from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
 from symattn.bounds.reference import Values, Variant
-from symattn.verification import power, reduce, rules
-from symattn.verification.definitions import compared_steps, definition_mistakes
+from symattn.verification import power, reduce
+from symattn.verification.definitions import compared_steps
 from symattn.verification.definitions.compared_steps import ComparedStep
 from symattn.verification.definitions.inner_attention import WrongAttention
 from symattn.verification.power import Mutation
 from symattn.verification.report import SmallestSeen, StepPower
-from symattn.verification.rules import constant_outputs
-from symattn.verification.rules.families import families
-from symattn.verification.rules.operations import step_to_blame
-from symattn.verification.rules.recording import OtherOperation, run_replaced
 
 if TYPE_CHECKING:
     from symattn.verification.definitions.definition_subject import Definition
     from symattn.verification.diagnosis.attention_search import AttentionSearch
     from symattn.verification.engine import Session
+    from symattn.verification.rules.recording import OtherOperation
 
 #: Wrong, right and failed cases that are judged by balls, if these are quick, and if they are not.
 _JUDGED_QUICKLY, _JUDGED = (10, 6, 4), (10**6, 30, 0)
@@ -222,16 +220,22 @@ class FlowOfSteps(DefinitionFlow):
 
     def mistakes(self, names: frozenset[str]) -> list[Mistake]:
         """See ``DefinitionFlow``: those by rule of every step."""
-        return [*self.convert_mistakes(rules.known(self.spec, names), names)]
+        from symattn.verification.rules.known_mistakes import yield_known_mistakes
+
+        return [*self.convert_mistakes(yield_known_mistakes(self.spec, names), names)]
 
     def constants(self, names: frozenset[str]) -> list[Mistake]:
         """See ``DefinitionFlow``."""
+        from symattn.verification.rules import constant_outputs
+
         return [*constant_outputs.mistakes(self.spec, names)]
 
     def families(self, names: frozenset[str]) -> Iterator[MistakeFamily]:
         """See ``DefinitionFlow``: those of the steps that there are."""
+        from symattn.verification.rules.families import families
+
         steps = self._names_of_steps(names)
-        for family in families(self.spec):
+        for family in families(self.spec, names):
             # Any of its numbers changes the same steps.
             way = family.variant(family.grid[0])
             if way.spec is not None or way.steps.keys() <= steps:
@@ -243,16 +247,22 @@ class FlowOfSteps(DefinitionFlow):
 
     def further(self, names: frozenset[str]) -> list[Mistake]:
         """See ``DefinitionFlow``: changes of the entries of any array."""
-        return [*self.convert_mistakes(rules.of_entries(self.spec, names), names)]
+        from symattn.verification.rules.known_mistakes import yield_mistakes_of_entries
+
+        changes = yield_mistakes_of_entries(self.spec, names)
+        return [*self.convert_mistakes(changes, names)]
 
     def blame_array(self, name: str, step: str = "") -> str:
         """See ``DefinitionFlow``."""
+        from symattn.verification.rules.operations import step_to_blame
+
         return step_to_blame(name, step or "output")
 
     def replace_operation(
         self, words: str, way: Compute, new: OtherOperation, names: frozenset[str], step: str
     ) -> Mistake:
         """See ``DefinitionFlow``: a change of the last step, which has no bound."""
+        from symattn.verification.rules.recording import run_replaced
 
         def output(spec: Attention, values: Values) -> object:
             return run_replaced(spec, new, **{name: values[name] for name in names})
@@ -338,19 +348,27 @@ class FlowOfWays(DefinitionFlow):
 
     def mistakes(self, names: frozenset[str]) -> list[Mistake]:
         """See ``DefinitionFlow``: the definition's own, and those by rule."""
+        from symattn.verification.definitions import definition_mistakes
+
         return [*self.definition.mistakes, *definition_mistakes.changes(self.definition)]
 
     def constants(self, names: frozenset[str]) -> list[Mistake]:
         """See ``DefinitionFlow``."""
+        from symattn.verification.definitions import definition_mistakes
+
         return [*definition_mistakes.constants(self.definition)]
 
     def families(self, names: frozenset[str]) -> Iterator[MistakeFamily]:
         """See ``DefinitionFlow``: another number in a field, and outputs with a factor."""
+        from symattn.verification.definitions import definition_mistakes
+
         yield from self.definition.numbered
         yield from definition_mistakes.of_outputs(self.definition)
 
     def changes_of_arrays(self) -> Iterator[Mistake]:
         """See ``DefinitionFlow``."""
+        from symattn.verification.definitions import definition_mistakes
+
         return definition_mistakes.of_arrays(self.definition)
 
     def further(self, names: frozenset[str]) -> list[Mistake]:
@@ -359,12 +377,16 @@ class FlowOfWays(DefinitionFlow):
 
     def blame_array(self, name: str, step: str = "") -> str:
         """See ``DefinitionFlow``."""
+        from symattn.verification.rules.operations import step_to_blame
+
         return step_to_blame(name, step or self.definition.step)
 
     def replace_operation(
         self, words: str, way: Compute, new: OtherOperation, names: frozenset[str], step: str
     ) -> Mistake:
         """See ``DefinitionFlow``."""
+        from symattn.verification.rules.recording import run_replaced
+
         return Mistake(self.blame_array(new.step, step), words, partial(run_replaced, way, new))
 
     def numbers_of_heads(self, search: AttentionSearch) -> Iterator[Mistake]:
@@ -420,6 +442,8 @@ class FlowOfStatedSteps(FlowOfWays):
 
     def changes_of_arrays(self) -> Iterator[Mistake]:
         """See ``DefinitionFlow``: also of the arrays that steps compute in between."""
+        from symattn.verification.definitions import definition_mistakes
+
         yield from super().changes_of_arrays()
         yield from definition_mistakes.of_computed_arrays(self.definition, self.spec, self.laid)
 

@@ -25,7 +25,6 @@ from symattn.bounds.reference import RIGHT, Run, Variant, changed, lifted, trace
 from symattn.document.codec import called
 from symattn.document.errors import InputError
 from symattn.document.keywords import Answering
-from symattn.verification import rules
 from symattn.verification.definitions import attending
 from symattn.verification.definitions.attention_steps import FlowWithAttention, change_attention
 from symattn.verification.definitions.definition_flow import FlowOfStatedSteps
@@ -35,6 +34,7 @@ from symattn.verification.definitions.inner_attention import Call, InnerAttentio
 from symattn.verification.definitions.inputs_by_letters import FAMILIES, Family, Numbers
 from symattn.verification.definitions.output_run import OutputRun
 from symattn.verification.input_source import Array, Random
+from symattn.verification.rules.known_mistakes import yield_known_mistakes
 from symattn.verification.rules.softmaxes import along
 
 # Positions are counted for queries and keys, which a function of scores does not have.
@@ -351,7 +351,7 @@ _LOSING = (
 # -- mistakes ----------------------------------------------------------------------------------------------------------
 def _yield_softmax_mistakes(spec: Softmax, made: Callable[[Variant], Compute]) -> Iterator[Mistake]:
     """Yield the mistakes of attention from its scores to its weights."""
-    for m in rules.known(spec.scaled, frozenset("qkv")):
+    for m in yield_known_mistakes(spec.scaled, frozenset("qkv")):
         v = m.variant
         if not v.steps.keys() <= _STEPS or v.inputs is not None or m.around or m.in_floats:
             continue

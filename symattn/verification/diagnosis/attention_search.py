@@ -20,7 +20,6 @@ from symattn.attention.spec import Attention
 from symattn.bounds import storing
 from symattn.bounds.case_result import CaseResult
 from symattn.bounds.mistake import Mistake
-from symattn.verification import rules
 from symattn.verification.diagnosis import (
     effective_weights,
     finite_infinities,
@@ -28,7 +27,8 @@ from symattn.verification.diagnosis import (
     skipped_keys,
 )
 from symattn.verification.diagnosis.causes import Search, Way
-from symattn.verification.rules import softmaxes, tiling
+from symattn.verification.rules import forbidding, softmaxes, tiling
+from symattn.verification.rules.known_mistakes import yield_mistakes_of_entries
 
 # Candidates beyond would take balls or fresh calls long.
 MAX_MISTAKES_JUDGED = 8
@@ -257,7 +257,7 @@ class AttentionSearch(Search):
     def entries_of_attention(self) -> Iterator[Mistake]:
         """Yield the mistakes that change the entries of any array of the attention."""
         if self.searched is not None:
-            yield from self.of_attention(rules.of_entries(*self.searched))
+            yield from self.of_attention(yield_mistakes_of_entries(*self.searched))
 
     def _by_rule(self) -> Iterator[Mistake]:
         """Yield likely changes of entries of an array, and known mistakes that balls cannot show."""

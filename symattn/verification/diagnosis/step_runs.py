@@ -32,7 +32,7 @@ from symattn.bounds.reference import (
 )
 from symattn.verification.diagnosis import parts
 from symattn.verification.diagnosis.screening import ComputedValues
-from symattn.verification.rules import combined
+from symattn.verification.rules.two_mistakes import combine_mistakes
 
 Array = np.ndarray
 _LEGAL = 8  # multiple of the bound of the right definition
@@ -77,9 +77,11 @@ class StepRuns:
         return Variant({"output": output}, False)
 
     def combined(self, first: Mistake, second: Mistake) -> Sequence[Mistake]:
-        """Return both mistakes at once; see ``rules.combined``."""
+        """Return both mistakes at once; see ``combine_mistakes``."""
         # In the order of the steps, whichever mistake comes first.
-        both = combined(*sorted((first, second), key=lambda m: STEPS_TO_BLAME.index(m.step)))
+        both = combine_mistakes(
+            *sorted((first, second), key=lambda m: STEPS_TO_BLAME.index(m.step))
+        )
         return () if both is None else (both,)
 
     # -- by what they are judged ---------------------------------------------------------------------------------------

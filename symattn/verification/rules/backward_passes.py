@@ -13,7 +13,8 @@ from symattn.attention.streaming.states import reference
 from symattn.bounds.changed_steps import in_stated_steps
 from symattn.bounds.mistake import At, Mistake, Wrong, before, number, root
 from symattn.bounds.reference import Change
-from symattn.verification.rules import known
+from symattn.verification.rules.known_mistakes import yield_known_mistakes
+from symattn.verification.rules.steps import left_out
 
 #: Numbers of queries or keys in a tile that are tried.
 _TILES = (2, 3, 4, 5, 8, 16, 32, 64, 128)
@@ -96,7 +97,7 @@ def further_mistakes_of_weights(spec: Any, step: Step) -> Iterator[Mistake]:
     attention = spec.attention
     if not attention.is_softmax or not attention.masks_anything:
         return
-    for mistake in known(attention, frozenset(spec.names_of_all)):
+    for mistake in yield_known_mistakes(attention, frozenset(spec.names_of_all)):
         masked = mistake.variant.steps.get("masked")
         # Such a mistake may say what the weights of a row without keys are, which come from the sums here.
         if masked is None or mistake.variant.steps.keys() - {"masked", "weights"}:

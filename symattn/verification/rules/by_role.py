@@ -24,7 +24,7 @@ from symattn.verification.rules import (
 Rule = Callable[[Any, Step], Iterator[Mistake]]
 FamilyRule = Callable[[Any, Step], Iterator[MistakeFamily]]
 
-#: The role of a step of an attention in a definition, which has the mistakes of every attention (``rules.known``).
+#: The role of a step of an attention in a definition, which has all mistakes of ``yield_known_mistakes``.
 OF_ATTENTION = FORWARD
 #: Roles of steps whose entries have no mistakes by themselves: lengths are no arrays, and what is read was written.
 WITHOUT_ENTRIES = frozenset({OF_ATTENTION, "length", "read"})

@@ -25,7 +25,7 @@ from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.bounds.mistake import Mistake
 from symattn.document.errors import InputError
-from symattn.verification.rules import known
+from symattn.verification.rules.known_mistakes import yield_known_mistakes
 
 Array = np.ndarray
 ROWS, KEYS = 16, 1024  # most queries and keys of the inputs
@@ -163,7 +163,7 @@ def _yield_mistaken_outputs(
     """Yield the known mistakes whose outputs have the right shape, with these outputs."""
     # the first of those that differ only in a number, such as the width of a tile
     kinds: dict[str, Mistake] = {}
-    for mistake in known(spec, frozenset(inputs)):
+    for mistake in yield_known_mistakes(spec, frozenset(inputs)):
         kinds.setdefault(_NUMBERS.sub("", mistake.cause), mistake)
     for mistake in kinds.values():
         try:
