@@ -27,7 +27,7 @@ _BEFORE_MASK = frozenset({"p", "row_sums", "ds"})
 def _mistake(spec: Any, words: str, steps: Mapping[str, Wrong]) -> Mistake:
     mask = _named_by_role(spec, "mask gradient")
     if mask is not None and steps.keys() & _BEFORE_MASK:
-        steps = {**steps, mask.name: _leave_out}
+        steps = {**steps, mask.name: left_out}
     return in_stated_steps(spec, "backward", words, steps)
 
 
@@ -325,7 +325,7 @@ def _take_diagonal(at: At) -> Any:
 def mistakes_of_cap(spec: Any, step: Step) -> Iterator[Mistake]:
     """Yield other derivatives of c tanh(s/c)."""
     words = "the derivative of the cap is left out: dS is not multiplied by 1 − tanh²(s/c)"
-    yield _mistake(spec, words, {step.name: _leave_out})
+    yield _mistake(spec, words, {step.name: left_out})
     words = "the derivative of the cap is taken as 1 − tanh(s/c), without the square"
     yield _mistake(spec, words, {step.name: _cap_without_square})
     words = "the derivative of the cap is taken as 1 − (s/c)², of scores before the cap"
@@ -345,7 +345,7 @@ def _cap_of_uncapped(at: At) -> Any:
 def mistakes_of_temperature(spec: Any, step: Step) -> Iterator[Mistake]:
     """Yield the temperatures left out."""
     words = "dS is not multiplied by the temperatures of the queries"
-    yield _mistake(spec, words, {step.name: _leave_out})
+    yield _mistake(spec, words, {step.name: left_out})
 
 
 def mistakes_of_scale(spec: Any, step: Step) -> Iterator[Mistake]:
@@ -353,7 +353,7 @@ def mistakes_of_scale(spec: Any, step: Step) -> Iterator[Mistake]:
     queries, keys = (_named_by_role(spec, f"{x} gradient") for x in ("query", "key"))
     scaled = step.of[0]
     for words, of_product, of_both in (
-        ("not scaled", lambda at: at.right(at.values[scaled]), _leave_out),
+        ("not scaled", lambda at: at.right(at.values[scaled]), left_out),
         ("scaled twice", lambda at: at.right(at.of(step.name, at.first)), _apply_twice),
     ):
         if queries is not None and keys is not None:
@@ -533,9 +533,9 @@ def _yield_passed(spec: Any, step: Step, of_both: str, of_one: str) -> Iterator[
     alike = {s.name[1]: s.name for s in spec.pipeline_of_all if s.role == step.role}
     # Both together belong to one of the two steps, or the mistake would come twice.
     if letter == "q" and "k" in alike:
-        yield _mistake(spec, of_both, {step.name: _leave_out, alike["k"]: _leave_out})
+        yield _mistake(spec, of_both, {step.name: left_out, alike["k"]: left_out})
     words = of_one.format(f"d{letter.upper()}", _STOPPED[letter])
-    yield _mistake(spec, words, {step.name: _leave_out})
+    yield _mistake(spec, words, {step.name: left_out})
 
 
 #: The rule of each role in a backward pass.

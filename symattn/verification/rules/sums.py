@@ -8,6 +8,7 @@ from typing import Any
 from symattn.attention.flow import Step
 from symattn.bounds.changed_steps import in_stated_steps
 from symattn.bounds.mistake import At, Mistake, Wrong
+from symattn.verification.rules.steps import left_out
 
 
 def mistakes_of_sum(spec: Any, step: Step) -> Iterator[Mistake]:
@@ -18,7 +19,7 @@ def mistakes_of_sum(spec: Any, step: Step) -> Iterator[Mistake]:
     def mistake(words: str, steps: Mapping[str, Wrong]) -> Mistake:
         return in_stated_steps(spec, step.blames, words, steps)
 
-    yield mistake(f"{noun} is not added", {step.name: _leave_out})
+    yield mistake(f"{noun} is not added", {step.name: left_out})
     yield mistake(f"{noun} is subtracted", {step.name: _subtract})
     source = next((s for s in spec.pipeline_of_all if s.name == added), None)
     # Of a function of x itself, there is no other array that the sum could stand for.
@@ -36,10 +37,6 @@ def mistakes_of_sum(spec: Any, step: Step) -> Iterator[Mistake]:
     returned = {s.name: _read(reader.name) for s in _copies_of(spec, step.name)}
     words = f"{noun} is added after {reads}, not before"
     yield mistake(words, {reader.name: _add_after(first, added), **returned})
-
-
-def _leave_out(at: At) -> Any:
-    return at.first * 1
 
 
 def _subtract(at: At) -> Any:
