@@ -70,6 +70,12 @@ class BackwardPass(StatedFlow):
             for name in (x, f"{x}_normed", f"{x}_rotated", f"{x}_cut", f"{x}_shared")
             if name in ARRAYS
         },
+        # Steps behind the weights pass the gradient of the output back to the weighted values.
+        **{
+            f"d{name}": f"d{array.letter}"
+            for name, array in ARRAYS.items()
+            if array.role == "output"
+        },
     }
     nouns: ClassVar[Mapping[str, str]] = {
         "p": "P",
@@ -135,11 +141,12 @@ class BackwardPass(StatedFlow):
         forward = self.forward_steps(names)
         for step in forward:
             yield replace(step, role=FORWARD, blames="backward")
+        yield from self._state_weighted_value_gradient(forward)
         yield from self._state_weights(forward)
         yield from self._state_score_gradients(forward)
         yield from self._state_products(forward)
         # Of arrays that were computed from queries, keys and values, the last one comes first.
-        for step in reversed(forward):
+        for step in reversed(forward[: forward.index(find_value_step(forward))]):
             if f"d{step.name}" in self.letters:
                 yield self._state_step_back(step)
 
@@ -148,18 +155,34 @@ class BackwardPass(StatedFlow):
     ) -> Step:
         return self.state_step(name, run, written, tuple(of), role=role, blames="backward")
 
+    def _state_weighted_value_gradient(self, forward: Sequence[Step]) -> Iterator[Step]:
+        """Yield the gradients of what steps behind the weights take, from that of the output."""
+        gradient = "do"
+        for step in reversed(find_steps_behind_weights(forward)):
+            name = f"d{step.of[0]}"
+            if step.errors == "scales":
+                # A step that is linear passes the gradient back as it passes its array.
+                of, role = (gradient, *step.of[1:]), "output gradient"
+                yield replace(
+                    self._state(name, step.run, step.written, of, role), values=step.values
+                )
+            else:
+                yield self._state_back(step, 0, gradient, name, "output gradient")
+            gradient = name
+
     def _state_weights(self, forward: Sequence[Step]) -> Iterator[Step]:
         """Yield P and dP, before and after dropout."""
-        weights, values = forward[-1].of
+        weights, values = find_value_step(forward).of
+        gradient = name_gradient_of_weighted_values(forward)
         yield self._state("p", _take_stored, "@0", ["weights"], "stored weights")
         of_weights = partial(self._state, run=_multiply_by_transpose, written="@0 @1ᵀ")
         if weights == "weights":
-            yield of_weights("dp", of=["do", values], role="weight gradient")
+            yield of_weights("dp", of=[gradient, values], role="weight gradient")
             return
-        *_, drop, _ = forward
+        (drop,) = (step for step in forward if step.name == weights)
         marks = drop.of[1:]
         yield self._state("p_dropped", drop.run, "dropout(@0)", ["p", *marks], "dropped weights")
-        yield of_weights("dp_dropped", of=["do", values], role="weight gradient")
+        yield of_weights("dp_dropped", of=[gradient, values], role="weight gradient")
         of = ["dp_dropped", *marks]
         # Dropout multiplies each weight by a number, and so its gradient by the same.
         yield self._state("dp", drop.run, "dropout(@0)", of, "dropped gradient")
@@ -227,9 +250,10 @@ class BackwardPass(StatedFlow):
         else:
             for place, name in enumerate((queries, keys)):
                 yield self._state_back(scores, place, gradient, f"d{name}")
-        weights, values = forward[-1].of
+        weights, values = find_value_step(forward).of
         p = "p" if weights == "weights" else "p_dropped"
-        yield self._state(f"d{values}", _multiply_transposed, "@0ᵀ @1", [p, "do"], "value gradient")
+        of = [p, name_gradient_of_weighted_values(forward)]
+        yield self._state(f"d{values}", _multiply_transposed, "@0ᵀ @1", of, "value gradient")
 
     def _state_step_back(self, step: Step) -> Step:
         """Return the step from the gradient of a step's array to that of its first operand."""
@@ -245,6 +269,12 @@ class BackwardPass(StatedFlow):
         role = role or f"{step.name.rpartition('_')[2]} gradient"
         operands = ", ".join(f"@{k}" for k in range(1 + len(step.of)))
         return self._state(name, run, f"back({operands})", [gradient, *step.of], role)
+
+
+def name_gradient_of_weighted_values(forward: Sequence[Step]) -> str:
+    """Return the name of the gradient of the weighted values, which may be the output."""
+    weighed = find_value_step(forward)
+    return "do" if weighed is forward[-1] else f"d{weighed.name}"
 
 
 # -- what the steps run ------------------------------------------------------------------------------------------------

@@ -13,7 +13,11 @@ import numpy as np
 
 from symattn.attention import derivative, fields
 from symattn.attention.derivative import vjp
-from symattn.attention.gradients.backward_pass import BackwardPass
+from symattn.attention.flow import find_value_step
+from symattn.attention.gradients.backward_pass import (
+    BackwardPass,
+    name_gradient_of_weighted_values,
+)
 from symattn.attention.inputs import required
 from symattn.attention.spec import Attention
 from symattn.attention.stated_flow import OtherStep
@@ -189,18 +193,20 @@ def _run_from_log_sums(steps: BackwardPass, each: bool, **inputs: Any) -> Any:
         n_q, n_k = (int(n) for n in scores.shape[-2:])
         keys = attending.tiles(values["q"], n_k) if each else [0, n_k]
         logit = sink_of_rows(attention, scores, values.get("sink"))
-        (state,) = row_states(scores, values[output.of[1]], (0, n_q), keys, logit)
+        (state,) = row_states(scores, values[find_value_step(forward).of[1]], (0, n_q), keys, logit)
         # Without a mask no row is empty, so the plain quotient suffices.
         fully_masked = attention.fully_masked if attention.masks_anything else "nan"
         saved.append(PartialOutput(finish(state, fully_masked), lse(state)))
         return tile_weights(scores, saved[-1].lse)
 
     attention = steps.attention
+
+    def sum_rows(spec: Any, values: Values) -> Any:
+        gradient = name_gradient_of_weighted_values(spec.forward_steps(values))
+        return row_products(values[gradient], saved[-1].output)
+
     # The step of P comes before that of D, which reads the output.
-    changes: dict[str, OtherStep] = {
-        "p": recompute,
-        "row_sums": lambda spec, values: row_products(values["do"], saved[-1].output),
-    }
+    changes: dict[str, OtherStep] = {"p": recompute, "row_sums": sum_rows}
     return ChangedSteps(steps, changes)(**inputs)
 
 

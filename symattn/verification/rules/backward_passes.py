@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from symattn.arrays.namespace import namespace_of
-from symattn.attention.flow import Step
+from symattn.attention.flow import Step, find_value_step
+from symattn.attention.gradients.backward_pass import name_gradient_of_weighted_values
 from symattn.attention.streaming.states import reference
 from symattn.bounds.changed_steps import in_stated_steps
 from symattn.bounds.mistake import At, Mistake, Wrong, before, number, root
@@ -41,13 +42,11 @@ def sum_gradient_rows(x: Any, axis: int = -1) -> Any:
 
 
 def multiply_by_output(at: At) -> Any:
-    """Return D = rowsum(dO ⊙ O), from the output that a forward pass saved."""
-    output = at.values["output"]
-    return sum_gradient_rows(at.values["do"] * output)
-
-
-def _leave_out(at: At) -> Any:
-    return at.first * 1
+    """Return D = rowsum(dO ⊙ O), from the weighted values that a forward pass saved, and their gradient."""
+    spec: Any = at.spec
+    forward = spec.forward_steps(at.values)
+    weighed = at.values[find_value_step(forward).name]
+    return sum_gradient_rows(at.values[name_gradient_of_weighted_values(forward)] * weighed)
 
 
 def _apply_twice(at: At) -> Any:
