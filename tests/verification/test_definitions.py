@@ -257,6 +257,13 @@ def test_gradients_by_autograd() -> None:
     assert wrong.faults[0].cause == "the mask is left out of the backward pass"
 
 
+@pytest.mark.parametrize("spec", [Gradient(Attention()), Softmax()])
+def test_mistakes_that_are_built_later_are_a_sequence(spec: Any) -> None:
+    mistakes = next(definitions_of(spec)).mistakes
+    assert [m.cause for m in mistakes[:2]] == [m.cause for m in [*mistakes][:2]]
+    assert (mistakes[-1].cause, len(mistakes)) == ([*mistakes][-1].cause, len([*mistakes]))
+
+
 def test_mistakes_of_gradients_are_made_when_they_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
     monkeypatch.setattr(by_role, "mistakes", lambda *spec: iter(made.append(1) or ()))  # type: ignore[func-returns-value]

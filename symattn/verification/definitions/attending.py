@@ -20,7 +20,7 @@ from symattn.bounds.inputs import measure_largest_score
 from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
 from symattn.document.errors import InputError
 from symattn.verification.definitions import output_run
-from symattn.verification.definitions.definition_mistakes import Later
+from symattn.verification.definitions.definition_forms import Later
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.inner_attention import (
     Attended,

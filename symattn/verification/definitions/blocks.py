@@ -20,7 +20,7 @@ from symattn.bounds.reference import Run, Variant, variant_values
 from symattn.bounds.reference import run as run_attention
 from symattn.document.errors import InputError
 from symattn.verification.definitions import attending
-from symattn.verification.definitions.definition_mistakes import Later
+from symattn.verification.definitions.definition_forms import Later
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.inner_attention import (
     InnerAttention,

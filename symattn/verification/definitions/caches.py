@@ -25,7 +25,7 @@ from symattn.bounds.reference import Values, Variant, variant_values
 from symattn.document import codec, errors, keywords
 from symattn.verification.definitions import attending, attention_steps, output_run
 from symattn.verification.definitions.cache_flow import CacheFlow
-from symattn.verification.definitions.definition_mistakes import Later
+from symattn.verification.definitions.definition_forms import Later
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.inner_attention import (
     Call,

@@ -35,7 +35,7 @@ from symattn.bounds.judge import Legal, Traced, explained, is_far_off, judge, un
 from symattn.bounds.mistake import Compute, Mistake
 from symattn.bounds.reference import float64_outputs, lifted
 from symattn.document.errors import Refused, Undecided
-from symattn.verification.definitions.definition_mistakes import DefinitionForm
+from symattn.verification.definitions.definition_forms import DefinitionForm
 from symattn.verification.definitions.output_run import MovedOutput
 
 if TYPE_CHECKING:

@@ -1,14 +1,10 @@
-"""Ways of computing and mistakes of a definition.
-
-Mistakes by rule are those that any definition may have: a factor, a sign, arrays exchanged.
-"""
+"""Mistakes by rule that any definition may have: a factor, a sign, arrays exchanged."""
 
 from __future__ import annotations
 
-from collections import UserList
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import combinations, permutations
 from operator import neg
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -28,29 +24,6 @@ if TYPE_CHECKING:
     from symattn.verification.definitions.definition_subject import Definition
 
 Remade: TypeAlias = "Callable[[Any], Definition]"
-
-
-@dataclass(frozen=True)
-class DefinitionForm:
-    """A way of computing, described in words."""
-
-    words: str
-    run: Compute
-
-    def __call__(self, **keywords: Any) -> Any:
-        return self.run(**keywords)
-
-
-class Later(UserList[Mistake]):
-    """Mistakes that are built when first needed: of many definitions, only the ways are used."""
-
-    def __init__(self, make: Callable[[], Iterable[Mistake]]) -> None:
-        self._make = make
-
-    @cached_property
-    def data(self) -> list[Mistake]:  # type: ignore[override]
-        """The mistakes, built on first use."""
-        return list(self._make())
 
 
 # -- by rule -----------------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from symattn.document.errors import SymattnError
 from symattn.verification import reduce
 from symattn.verification.definitions import definition_judge
 from symattn.verification.definitions.definition_flow import DefinitionFlow, FlowOfWays
-from symattn.verification.definitions.definition_mistakes import DefinitionForm
+from symattn.verification.definitions.definition_forms import DefinitionForm
 from symattn.verification.definitions.inner_attention import InnerAttention
 from symattn.verification.definitions.inputs_by_letters import (
     FAMILIES,

@@ -30,7 +30,7 @@ from symattn.document.codec import called
 from symattn.document.errors import InputError, Undecided
 from symattn.document.keywords import Answering
 from symattn.verification.definitions import attending, lse
-from symattn.verification.definitions.definition_mistakes import Later
+from symattn.verification.definitions.definition_forms import Later
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.inner_attention import WrongAttention
 from symattn.verification.definitions.norms import (

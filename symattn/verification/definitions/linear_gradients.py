@@ -27,7 +27,8 @@ from symattn.bounds.called_target import Inputs, Layout
 from symattn.bounds.mistake import Compute, Mistake
 from symattn.document.codec import called
 from symattn.document.keywords import UPSTREAM
-from symattn.verification.definitions.definition_mistakes import Later, reading
+from symattn.verification.definitions.definition_forms import Later
+from symattn.verification.definitions.definition_mistakes import reading
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.inputs_by_letters import Family
 from symattn.verification.definitions.linear import LinearAttention

@@ -21,7 +21,7 @@ from symattn.document.codec import called
 from symattn.verification.definitions import attending
 from symattn.verification.definitions.attention_steps import FlowWithAttention, change_attention
 from symattn.verification.definitions.definition_flow import FlowOfStatedSteps
-from symattn.verification.definitions.definition_mistakes import Later
+from symattn.verification.definitions.definition_forms import Later
 from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.definitions.inner_attention import WrongAttention
 from symattn.verification.definitions.stated_definition import lay_way

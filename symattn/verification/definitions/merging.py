@@ -22,7 +22,7 @@ from symattn.bounds.changed_steps import ChangedSteps
 from symattn.bounds.mistake import Compute, Wrong, change
 from symattn.bounds.reference import Values
 from symattn.verification.definitions.attending import check_layout, in_front, placed
-from symattn.verification.definitions.definition_mistakes import DefinitionForm
+from symattn.verification.definitions.definition_forms import DefinitionForm
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.inputs_by_letters import FAMILIES, Family, Numbers
 from symattn.verification.definitions.stated_definition import define_in_steps

@@ -28,7 +28,7 @@ from symattn.attention.stated_flow import OtherStep, StatedFlow
 from symattn.bounds.changed_steps import ChangedSteps
 from symattn.bounds.extras import ENTRIES
 from symattn.bounds.mistake import Compute, Wrong, change
-from symattn.verification.definitions.definition_mistakes import DefinitionForm
+from symattn.verification.definitions.definition_forms import DefinitionForm
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.inputs_by_letters import Family
 from symattn.verification.definitions.stated_definition import define_in_steps

@@ -14,7 +14,7 @@ from symattn.bounds.changed_steps import ChangedSteps, Laid
 from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
 from symattn.document.codec import called
 from symattn.verification.definitions.definition_flow import FlowOfStatedSteps
-from symattn.verification.definitions.definition_mistakes import DefinitionForm, Later
+from symattn.verification.definitions.definition_forms import DefinitionForm, Later
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.rules import by_role
 

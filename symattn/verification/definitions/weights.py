@@ -28,7 +28,7 @@ from symattn.document.keywords import Answering
 from symattn.verification.definitions import attending
 from symattn.verification.definitions.attention_steps import FlowWithAttention, change_attention
 from symattn.verification.definitions.definition_flow import FlowOfStatedSteps
-from symattn.verification.definitions.definition_mistakes import DefinitionForm, Later
+from symattn.verification.definitions.definition_forms import DefinitionForm, Later
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.inner_attention import Call, InnerAttention, WrongAttention
 from symattn.verification.definitions.inputs_by_letters import FAMILIES, Family, Numbers
