@@ -160,6 +160,12 @@ def number(like: Any, x: Any) -> Any:
     return namespace_of(like).asarray(x, dtype=like.dtype)
 
 
+def store_as_input(a: Any) -> Any:
+    """Return the same numbers; on ``rounded``, as code may store them: in the format of the inputs."""
+    # Only the kind that counts roundings knows of that format.
+    return a.as_input() if hasattr(a, "as_input") else a
+
+
 def root(like: object, n: object) -> Any:
     """√n."""
     return namespace_of(like).sqrt(number(like, n))

@@ -27,7 +27,7 @@ from symattn.attention.norms import centre, layer_norm, rms_norm, write_norm
 from symattn.attention.stated_flow import OtherStep, StatedFlow
 from symattn.bounds.changed_steps import ChangedSteps
 from symattn.bounds.extras import ENTRIES
-from symattn.bounds.mistake import Compute, Wrong, change
+from symattn.bounds.mistake import Compute, Wrong, change, store_as_input
 from symattn.verification.definitions.definition_forms import DefinitionForm
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.inputs_by_letters import Family
@@ -230,7 +230,7 @@ _FAMILIES: dict[str, Family] = {"integer": integers, "normal": normal} | {
 # -- forms -------------------------------------------------------------------------------------------------------------
 def _list_norm_forms(spec: Norm) -> tuple[Compute, ...]:
     """Return the forms of the norm, of the sum with a residual as it was computed, and as it is stored."""
-    as_stored: Wrong = lambda at: _store_in_norm_format(at.right())  # noqa: E731
+    as_stored: Wrong = lambda at: store_as_input(at.right())  # noqa: E731
     forms = []
     for is_stored in (False, True)[: 1 + bool(spec.residual)]:
         of_sum = {"total": change("total", as_stored)} if is_stored else {}
@@ -323,14 +323,9 @@ def stored(
     inputs, or every array may be stored in it (``eager``), this form makes no difference.
     """
     mean, variance = moments(x)
-    y = _store_in_norm_format((x if mean is None else x - mean) / root_of(variance, eps))
+    y = store_as_input((x if mean is None else x - mean) / root_of(variance, eps))
     y = y if gain is None else y * gain
-    return y if bias is None else _store_in_norm_format(y) + bias
-
-
-def _store_in_norm_format(a: Any) -> Any:
-    """Return the same numbers; on ``rounded``, rounded to the inputs' format."""
-    return a.as_input() if hasattr(a, "as_input") else a
+    return y if bias is None else store_as_input(y) + bias
 
 
 def two_pass(x: Any) -> tuple[Any, Any]:

@@ -19,7 +19,7 @@ from symattn.arrays.formats import HALF, Format
 from symattn.attention.layers.steps import ACTIVATIONS, gated, residual
 from symattn.attention.positions.position_fields import Rotary
 from symattn.attention.positions.rotary import inverse_frequencies, tables
-from symattn.bounds.mistake import Mistake
+from symattn.bounds.mistake import Mistake, store_as_input
 from symattn.bounds.reference import lifted
 from symattn.programs.names import Function
 from symattn.verification.definitions import norms
@@ -154,11 +154,7 @@ def _activate_hidden_rows(
 def _store_activation_as_input(activation: Callable[[Array], Array]) -> Callable[[Array], Array]:
     """Return an activation whose result is stored in the format of the inputs."""
 
-    def run(x: Array) -> Array:
-        activated = activation(x)
-        return activated.as_input() if hasattr(activated, "as_input") else activated
-
-    return run
+    return lambda x: store_as_input(activation(x))
 
 
 def of_erf(inputs: Mapping[str, np.ndarray]) -> np.ndarray:
