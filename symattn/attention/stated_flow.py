@@ -24,11 +24,12 @@ class StatedFlow(Described):
 
     ``letters`` has the letter of each input and of each array that a step computes, as text. A class yields its steps
     in ``state_steps`` and names the arrays that a call returns in ``returned``. ``nouns`` are words for arrays that are
-    not called by their names.
+    not called by their names. Steps take tokens on the axis before the columns, unless a definition ``keeps_order``.
     """
 
     letters: ClassVar[Mapping[str, str]]
     nouns: ClassVar[Mapping[str, str]] = {}
+    keeps_order: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -81,8 +82,26 @@ class StatedFlow(Described):
 
     @property
     def axes(self) -> Mapping[str, str]:
-        """The axes, by letters as in ``Input``, of arrays with others than the first one that their step takes."""
+        """The axes, by letters as in ``Input``, of arrays with others than the first one that their step takes.
+
+        Of an input these are its axes in the steps, where it is passed in others; … stands as in ``fill_axes``.
+        """
         return {}
+
+    def list_axes(self, passed: Mapping[str, str]) -> dict[str, str]:
+        """Return the axes of all inputs, out of those in which they are ``passed``, and of all arrays of the steps."""
+        stated, result = self.axes, dict[str, str]()
+        for name, axes in passed.items():
+            in_steps = axes if self.keeps_order else _move_tokens_before_columns(axes)
+            result[name] = fill_axes(stated.get(name, in_steps), in_steps)
+        for step in self.pipeline_of_all:
+            result[step.name] = self.find_axes(step, result)
+        return result
+
+    def find_axes(self, step: Step, known: Mapping[str, str]) -> str:
+        """Return the axes of a step's array out of those of all arrays before."""
+        first = known[step.of[0]]
+        return fill_axes(self.axes.get(step.name, first), first)
 
     def noun_of(self, name: str) -> str:
         """Return an array in words: ``x``, ``the residual``."""
@@ -99,6 +118,34 @@ class StatedFlow(Described):
     def write_formulas(self, names: Iterable[str]) -> list[str]:
         """Return the formula of each step for inputs of these names, such as ``S = X + R``."""
         return [text(equals(step.symbol, step.formula)) for step in self.pipeline(names)]
+
+
+#: Letters of axes of tokens, and of those of items and heads, in axes of arrays.
+TOKENS = ("n", "m", "n_q", "n_k")
+_ITEMS_AND_HEADS = ("b", "h", "g")
+
+
+def _move_tokens_before_columns(axes: str) -> str:
+    """Return the axes of an input as steps take it: its tokens are on the axis before the columns."""
+    letters = axes.split()
+    tokens = [letter for letter in letters[:-1] if letter in TOKENS]
+    # A layout moves one axis of tokens at most; arrays with tokens alone have no columns.
+    if len(tokens) != 1 or letters[-1] in TOKENS:
+        return axes
+    letters.remove(tokens[0])
+    return " ".join([*letters[:-1], tokens[0], letters[-1]])
+
+
+def fill_axes(stated: str, first: str) -> str:
+    """Return stated axes, with … replaced by those of the array that a step takes first.
+
+    These are its items and heads, and also its tokens if a single axis follows.
+    """
+    if stated[:1] != "…":
+        return stated
+    _, *own = stated.split()
+    front = _ITEMS_AND_HEADS + TOKENS * (len(own) == 1)
+    return " ".join([*(letter for letter in first.split() if letter in front), *own])
 
 
 def run_with_changes(

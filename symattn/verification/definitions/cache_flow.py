@@ -61,6 +61,9 @@ class CacheFlow(FlowWithAttention):
         "v_back": "the returned values",
     }
 
+    #: The number of slots is no array, whether it is passed or counted.
+    axes: ClassVar[Mapping[str, str]] = {"filled": ""}
+
     @property
     def returned(self) -> tuple[str, ...]:
         """See ``StatedFlow``."""

@@ -182,12 +182,10 @@ def of_arrays(subject: Definition) -> Iterator[Mistake]:
 def of_computed_arrays(subject: Definition, spec: StatedFlow, laid: Laid) -> Iterator[Mistake]:
     """Yield every operator of the grammar on every array that a stated step computes and no call returns.
 
-    Unless the definition states its axes, they are taken to be those of the first array that the step takes.
     Arrays of an attention inside are left out, as their mistakes are those of the attention.
     """
-    letters, axes_of = {i.name: i.shape for i in subject.inputs}, spec.axes
+    letters = spec.list_axes({i.name: i.shape for i in subject.inputs})
     for step in spec.pipeline_of_all:
-        letters[step.name] = axes_of.get(step.name, letters[step.of[0]])
         axes = tuple(_AXES.get(x, "column") for x in reversed(letters[step.name].split()))
         # What has no axes is no array.
         has_entries = axes and step.role not in by_role.WITHOUT_ENTRIES

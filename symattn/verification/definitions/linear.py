@@ -137,7 +137,11 @@ class LinearAttention(StatedFlow):
 
     letters: ClassVar[Mapping[str, str]] = linear_steps.LETTERS
     nouns: ClassVar[Mapping[str, str]] = linear_steps.NOUNS
-    axes: ClassVar[Mapping[str, str]] = linear_steps.NOT_ARRAYS
+
+    @property
+    def axes(self) -> Mapping[str, str]:
+        """See ``StatedFlow``."""
+        return {**linear_steps.AXES, **linear_steps.list_axes_of_gates(self)}
 
     @property
     def returned(self) -> tuple[str, ...]:

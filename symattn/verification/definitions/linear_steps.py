@@ -83,8 +83,29 @@ NOUNS: Mapping[str, str] = {
     "first_state": "the initial state",
     "divisor": "the sum of the weights",
 }
-#: What steps compute that is no array: the output together with the state, and two vectors for each token.
-NOT_ARRAYS: Mapping[str, str] = {"sums": "", "erasure": ""}
+#: Axes that differ from those of the first array that a step takes. Of what is no array there are none: the output
+#: together with the state, and two vectors for each token.
+AXES: Mapping[str, str] = {
+    "sums": "",
+    "erasure": "",
+    "beta": "… n 1",
+    "dt": "… n 1",
+    "step_values": "… n d_v",
+    "written": "… n d_v",
+    "divisor": "… n 1",
+    "mixed": "… n d_v",
+    "output": "… n d_v",
+    "final_state": "d_k d_v",
+}
+#: One gate for each token or head is a column.
+_AXES_OF_GATES = {"feature": "… n d_k", "token": "… n 1", "head": "… n 1"}
+
+
+def list_axes_of_gates(spec: LinearAttention) -> Mapping[str, str]:
+    """Return the axes of gates, as they are passed to the steps and times Δ."""
+    if spec.gate is None:
+        return {}
+    return dict.fromkeys(("g", "step_gates"), _AXES_OF_GATES[spec.gate])
 
 
 @dataclass

@@ -70,6 +70,8 @@ class Merge(StatedFlow):
         "lse": "L",
         "output": "O",
     }
+    axes: ClassVar[Mapping[str, str]] = {"l1": "… 1", "l2": "… 1"}
+    keeps_order: ClassVar[bool] = True
     returned: ClassVar[tuple[str, ...]] = ("output", "lse")
 
     def __post_init__(self) -> None:
