@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from symattn.attention.flow import Step
-from symattn.attention.stated_flow import run_with_changes, select_returned
+from symattn.attention.stated_flow import TOKENS, run_with_changes, select_returned
 from symattn.bounds.case_result import UNFIT, CaseResult
 from symattn.bounds.changed_steps import ChangedSteps
 from symattn.bounds.reference import float64_inputs
@@ -18,14 +18,17 @@ from symattn.bounds.reference import float64_inputs
 ComparedStep: TypeAlias = "tuple[str, str, str]"
 #: Roles of arrays whose rows are those of the keys in a cache, not of its output.
 _IN_SLOTS = frozenset({"written", "returned cache"})
-#: Axes of arrays with one entry for each row.
-_ROWS_ALONE = ("n", "n_q")
+#: Letters of axes with one entry for each row of an output.
+_ROWS = ("n", "n_q")
 _MOST_ENTRIES = 64  # of the inputs of a case whose rows are short enough to be shown
 
 
-def compare(way: ChangedSteps, judged: CaseResult) -> tuple[ComparedStep, ...]:
+def compare(
+    way: ChangedSteps, judged: CaseResult, axes: Mapping[str, str]
+) -> tuple[ComparedStep, ...]:
     """Return the rows of the arrays that steps compute in float64, on the way to the worst entry of a case.
 
+    ``axes`` are those of all arrays, by letters: only a row that belongs to the row of the wrong entry is shown.
     () for large cases, for arrays with several items or heads, and if the mistake has no result.
     """
     if judged.case.size > _MOST_ENTRIES or judged.ratios is None:
@@ -37,30 +40,25 @@ def compare(way: ChangedSteps, judged: CaseResult) -> tuple[ComparedStep, ...]:
     except UNFIT:
         return ()
     number, index = judged.where
-    output, axes = way.spec.returned[number], way.spec.axes
+    output = way.spec.returned[number]
     pipeline = way.spec.pipeline(runs[0])
+    towards = _steps_towards(output, pipeline)
+    in_slots = output in {step.name for step in pipeline if step.role in _IN_SLOTS}
     # Some steps compute several arrays, which later steps return.
-    steps = [s for s in pipeline if axes.get(s.name) != ""]
-    in_slots = output in {s.name for s in steps if s.role in _IN_SLOTS}
+    steps = [s for s in pipeline if s.name in towards and (axes[s.name] or s.role == "length")]
     names = [step.name for step in steps if _has_rows_of_output(step, in_slots)]
-    if _has_token(axes.get(output, "")):
-        names = _steps_towards(output, pipeline)
-    pairs = {name: [_drop_single_axes(run[name]) for run in runs] for name in names}
-    if any(a.ndim > 2 for pair in pairs.values() for a in pair):
+    pairs = {name: [np.asarray(run[name]) for run in runs] for name in names}
+    if any(_has_items_or_heads(a) for pair in pairs.values() for a in pair):
         return ()
     # Of axes before the columns only that of rows has more than one entry.
     place = max(index[:-1], default=index[-1])
     result = list[ComparedStep]()
     for name, pair in pairs.items():
-        one, other = (_take_row(a, place, axes.get(name, ""), axes.get(output, "")) for a in pair)
-        if one is not None and other is not None:
+        one, other = (_take_row(a, place, axes[name], axes[output]) for a in pair)
+        # A state, or all rows of which a token takes a sum, has no room in a table of rows.
+        if one is not None and other is not None and max(map(_count_axes, (one, other))) < 2:
             result.append((name, _format_row(one), _format_row(other)))
     return tuple(result)
-
-
-def _has_token(axes: str) -> bool:
-    """Return whether the letters of an array's axes name that of its tokens."""
-    return len(axes.split()) > 1
 
 
 def _steps_towards(output: str, steps: Sequence[Step]) -> list[str]:
@@ -76,24 +74,27 @@ def _steps_towards(output: str, steps: Sequence[Step]) -> list[str]:
 def _take_row(a: np.ndarray, place: int, axes: str, of_output: str) -> np.ndarray | None:
     """Return the entries of an array that belong to the token of a wrong entry; None if none do.
 
-    Axes with letters say which one is that of the output's tokens. An array with one number for each other token is
-    taken whole.
+    An array with one number for each other token, and one without tokens, is taken whole.
     """
-    if not _has_token(axes) or not _has_token(of_output):
-        if a.ndim < 2:
-            return np.asarray(a[place]) if axes in _ROWS_ALONE else a
-        # A state has rows of its own, for features.
-        return a[place] if place < len(a) else None
-    token, letters = of_output.split()[-2], axes.split()
-    if token in letters:
-        return np.asarray(np.take(a, place, axis=letters.index(token) - len(letters)))
-    return a if letters[-1] == "1" else None
+    letters, of_rows = axes.split(), of_output.split()
+    # One number for each row is an array without columns.
+    row = of_rows[-1] if of_rows[-1] in _ROWS else "".join(of_rows[-2:-1])
+    if row in letters:
+        axis = letters.index(row) - len(letters)
+        # A call without an axis of rows has one row.
+        return np.asarray(np.take(a, place, axis=axis) if -axis <= a.ndim else a)
+    has_other_tokens = any(letter in TOKENS for letter in letters)
+    return a if letters[-1:] == ["1"] or not has_other_tokens else None
 
 
-def _drop_single_axes(array: Any) -> np.ndarray:
-    """Return an array without axes of batches and heads that have one entry."""
-    a = np.asarray(array)
-    return a.reshape(a.shape[-2:]) if prod(a.shape[:-2]) == 1 and a.ndim > 2 else a
+def _count_axes(a: np.ndarray) -> int:
+    """Return the number of axes with several entries."""
+    return sum(n > 1 for n in a.shape)
+
+
+def _has_items_or_heads(a: np.ndarray) -> bool:
+    """Return whether an array has several rows at each place, of which a table has no room."""
+    return prod(a.shape[:-2]) > 1
 
 
 def _has_rows_of_output(step: Step, in_slots: bool) -> bool:

@@ -453,7 +453,8 @@ class FlowOfStatedSteps(FlowOfWays):
         of_attention = super().compare_steps(judged, mistake)
         if of_attention or not isinstance(mistake.way, ChangedSteps):
             return of_attention
-        return compared_steps.compare(mistake.way, judged)
+        passed = {i.name: i.shape for i in self.definition.inputs}
+        return compared_steps.compare(mistake.way, judged, self.spec.list_axes(passed))
 
     def blame_array(self, name: str, step: str = "") -> str:
         """See ``DefinitionFlow``: by the record of the array's step."""
