@@ -119,7 +119,7 @@ class CacheFlow(FlowWithAttention):
             yield state(
                 name, _read_tokens, "first(@0, @1 + n)", (array, "filled", "k"), role="read"
             )
-        yield from self.state_attention()
+        yield from self.state_attention(names)
         for name in "kv" if self.returns_caches else "":
             yield state(
                 f"{name}_back", _return_cache, "@0", (f"{name}_all",), role="returned cache"

@@ -50,7 +50,7 @@ class LogSumFlow(FlowWithAttention):
 
     def state_steps(self, names: frozenset[str]) -> Iterator[Step]:
         """See ``StatedFlow``."""
-        yield from self.state_attention()
+        yield from self.state_attention(names)
 
 
 def subjects(spec: Attention, layout: called_target.Layout = "nd") -> Iterator[Definition]:

@@ -138,7 +138,7 @@ class WeightsFlow(FlowWithAttention):
 
     def state_steps(self, names: frozenset[str]) -> Iterator[Step]:
         """See ``StatedFlow``."""
-        for step in self.state_attention():
+        for step in self.state_attention(names):
             # Scores are what a call gets.
             if step.name in _STEPS and step.name != "scores":
                 yield step
