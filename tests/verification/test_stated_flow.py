@@ -11,6 +11,9 @@ import pytest
 
 from symattn import (
     Attention,
+    Cached,
+    Differential,
+    Gradient,
     InputError,
     LayerNorm,
     LinearAttention,
@@ -20,27 +23,21 @@ from symattn import (
     RMSNorm,
     Rotary,
     YarnScaling,
+    functional,
     kind,
+    printing,
     verify,
 )
-from symattn.attention.fields import whole
-from symattn.attention.flow import STEPS_TO_BLAME, Step
-from symattn.attention.letters_of_attention import letter
-from symattn.attention.norms import rms_norm
-from symattn.attention.spec_fields import described
 from symattn.attention.stated_flow import StatedFlow
-from symattn.bounds.case_result import UNFIT
-from symattn.bounds.changed_steps import ChangedSteps
-from symattn.document.text import text
+from symattn.bounds.reference import Variant
 from symattn.programs.specifications import definitions_of
-from symattn.verification.definitions.definition_mistakes import both, of_computed_arrays
-from symattn.verification.definitions.definition_subject import Input
-from symattn.verification.definitions.linear_inputs import make_laid
+from symattn.verification.definitions.definition_mistakes import both
+from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.linear_mistakes import RULES_OF_RECURRENCES
-from symattn.verification.definitions.rotary_vectors import RotatedVectors
 from symattn.verification.definitions.stated_definition import define_in_steps
 from symattn.verification.rules import by_role
-from symattn.verification.rules.log_sums import wrong_log_sums
+from tests.refusals import WITHOUT_RESULT
+from tests.steps import BLAMED
 
 Array = Any
 SPECS: tuple[Any, ...] = (
@@ -53,7 +50,7 @@ def drawn(spec: StatedFlow) -> dict[str, Array]:
     """All inputs of a small call, as the steps take them: log-sums are columns."""
     subject = next(definitions_of(spec))
     rng = np.random.default_rng(3)
-    found = {i.name: rng.standard_normal(subject.shape(i.name, {"n": 3, "d": 4})) for i in subject.inputs}
+    found = {i.name: rng.standard_normal(subject.shape(i.name, {"n": 5, "d": 4})) for i in subject.inputs}
     return {name: a[:, None] if name in ("l1", "l2") else a for name, a in found.items()}
 
 
@@ -83,7 +80,7 @@ def test_formulas_have_the_letters_of_what_the_step_takes(spec: Any) -> None:
     inputs = drawn(spec)
     for step, formula in zip(spec.pipeline(inputs), spec.write_formulas(inputs), strict=True):
         left, right = formula.split(" = ")
-        letters = {name: text(letter(typed)) for name, typed in spec.letters.items()}
+        letters = {name: printing.text(printing.formula(typed)) for name, typed in spec.letters.items()}
         assert left == letters[step.name]
         assert all(letters[name] in right for name in step.of if name in inputs or name in spec.computed)
 
@@ -93,11 +90,13 @@ def test_every_step_can_be_wrong_by_the_rule_of_its_role(spec: Any) -> None:
     inputs = drawn(spec)
     right, changed = outputs(spec.return_run, inputs), set[str]()
     for mistake in by_role.mistakes(spec):
-        assert isinstance(mistake.way, ChangedSteps)
+        assert mistake.way.steps or mistake.way.reads, mistake.cause
         if mistake.exact:
             assert differ(outputs(mistake.way, inputs), right), mistake.cause
         changed |= mistake.way.steps.keys()
-    assert changed == {step.name for step in spec.pipeline(inputs) if step.role in by_role.RULES}
+    ruled = [step for step in spec.pipeline(inputs) if step.role in by_role.RULES]
+    # A rule may change what its step takes, as that of a merge changes weights.
+    assert {step.name for step in ruled} <= changed <= {name for step in ruled for name in (step.name, *step.of)}
 
 
 ROTARY = (
@@ -106,9 +105,14 @@ ROTARY = (
 )  # fmt: skip
 
 
+def steps_of(rotary: Rotary, returned: tuple[str, ...]) -> Any:
+    """The steps that a rotation of these vectors states."""
+    return next(subject for subject in definitions_of(rotary) if subject.outputs == returned).flow.spec  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("rotary", ROTARY, ids=repr)
 def test_every_step_to_a_rotation_can_be_wrong(rotary: Rotary) -> None:
-    spec = RotatedVectors(rotary=rotary, of=("q", "k"))
+    spec = steps_of(rotary, ("q", "k"))
     rng, rows = np.random.default_rng(3), len(rotary.sections or ())
     q, k = rng.standard_normal((2, 3, 10 if rotary.width else 32 if rotary.scaling else 8))
     # Far positions, none of which a narrow format holds, and some within the length that a model was trained on.
@@ -119,7 +123,7 @@ def test_every_step_to_a_rotation_can_be_wrong(rotary: Rotary) -> None:
     changed = set[str]()
     for mistake in (*by_role.mistakes(spec), *by_role.further_mistakes(spec)):
         way = mistake.way
-        assert isinstance(way, ChangedSteps)
+        assert way.steps or way.reads, mistake.cause
         assert any(differ(outputs(way, x), outputs(spec.return_run, x)) for x in drawn_inputs), mistake.cause
         changed |= way.steps.keys()
     of_factor = {"cosines", "sines"} if rotary.scaling else set()
@@ -127,7 +131,7 @@ def test_every_step_to_a_rotation_can_be_wrong(rotary: Rotary) -> None:
 
 
 def test_tables_that_are_given_leave_the_steps_to_them_out() -> None:
-    spec = RotatedVectors(rotary=Rotary(), of=("x",))
+    spec = steps_of(Rotary(), ("y",))
     assert spec.write_formulas(["x", "cos", "sin"]) == ["X′ = rotate(X, C′, S′)"]
     assert spec.write_formulas(["x"])[1:3] == ["ω = 10000^(−2ℓ/columns(X))", "Θ = pω"]
 
@@ -173,7 +177,7 @@ def drawn_rows(spec: LinearAttention) -> tuple[dict[str, Array], dict[str, Array
         rows.update(arrays)
         return arrays["v"]
 
-    make_laid(spec, "nd")(keep)(**passed)
+    subject.flow.laid(keep)(**passed)  # type: ignore[attr-defined]
     return passed, rows
 
 
@@ -184,12 +188,12 @@ def test_each_role_of_a_recurrence_can_be_wrong(spec: LinearAttention) -> None:
     assert np.allclose(outputs(spec, passed)[0], values["output"], rtol=1e-5)
     right, changed = outputs(spec.return_run, rows), set[str]()
     for mistake in by_role.mistakes(spec, RULES_OF_RECURRENCES):
-        assert isinstance(mistake.way, ChangedSteps)
+        assert mistake.way.steps or mistake.way.reads, mistake.cause
         # Arrays without heads have no other heads, and chunks of more tokens than there are are right.
-        with np.errstate(all="ignore"), suppress(*UNFIT):
+        with np.errstate(all="ignore"), suppress(*WITHOUT_RESULT):
             if differ(outputs(mistake.way, rows), right):
                 changed |= mistake.way.steps.keys()
-    letters = {name: text(letter(typed)) for name, typed in spec.letters.items()}
+    letters = {name: printing.text(printing.formula(typed)) for name, typed in spec.letters.items()}
     for step, formula in zip(spec.pipeline(rows), spec.write_formulas(rows), strict=True):
         assert formula.split(" = ")[0] == letters[step.name]
         if step.name not in changed:
@@ -269,7 +273,7 @@ def test_mistakes_in_two_steps_are_made_at_once_and_in_one_step_are_not() -> Non
     assert joined is not None
     assert joined.cause == "the residual is subtracted; and ε is left out"
     x, r = np.random.default_rng(0).standard_normal((2, 3, 4))
-    assert np.allclose(joined.run(x=x, residual=r), rms_norm(x - r))
+    assert np.allclose(joined.run(x=x, residual=r), functional.rms_norm(x - r))
     assert both(second, of["uses the sum of the squares instead of their mean"], lambda other: ()) is None
 
 
@@ -280,7 +284,7 @@ class Lerp(StatedFlow):
     letters: ClassVar[Any] = {"x": "X", "y": "Y", "t": "t", "change": "D", "z": "Z"}
     returned: ClassVar[Any] = ("z",)
 
-    def state_steps(self, names: frozenset[str]) -> Iterator[Step]:
+    def state_steps(self, names: frozenset[str]) -> Iterator[Any]:
         of = ("x", "y", "t")
         run = lambda x, y, t: t * (y - x)  # noqa: E731
         yield self.state_step("change", run, "@2 ⊙ (@1 − @0)", of, role="share", blames="gate")
@@ -291,18 +295,13 @@ class Lerp(StatedFlow):
         return self.return_run(x=x, y=y, t=t)
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class WideLerp(Lerp):
-    """A definition whose field permits some values alone."""
-
-    width: int | None = described(None, "entries that change", (lambda n: whole(n, 1), "be an integer of at least 1"))
-
-
 def test_a_described_field_of_a_definition_refuses_what_it_does_not_permit() -> None:
-    assert [WideLerp(width=width).width for width in (None, 1, 7)] == [None, 1, 7]
-    for width in (0, True, 1.5, "4"):
-        with pytest.raises(InputError, match=r"^WideLerp: width must be an integer of at least 1, got "):
-            WideLerp(width=width)  # type: ignore[arg-type]
+    assert [LinearAttention(values_per_key=number).values_per_key for number in (1, 7)] == [1, 7]
+    for number in (0, True, 1.5, "4"):
+        with pytest.raises(
+            InputError, match=r"^LinearAttention: values_per_key must be an integer of at least 1, got "
+        ):
+            LinearAttention(values_per_key=number)  # type: ignore[arg-type]
 
 
 def lerp_subject(spec: Lerp) -> Any:
@@ -315,7 +314,7 @@ def test_a_definition_of_a_stranger_gets_mistakes_words_and_steps() -> None:
     subject = lerp_subject(Lerp())
     causes = {(mistake.step, mistake.cause) for mistake in subject.mistakes}
     assert causes == {("residual", "the change is not added"), ("residual", "the change is subtracted")}
-    computed = {mistake.cause for mistake in of_computed_arrays(subject, Lerp(), lambda run: run)}
+    computed = {mistake.cause for mistake in subject.flow.changes_of_arrays()}
     assert any("entries of the change" in cause for cause in computed)
     assert not any("entries of z" in cause for cause in computed)
 
@@ -332,16 +331,25 @@ def test_a_step_that_no_report_names_is_refused_as_it_is_stated(word: str) -> No
             define_in_steps(Lerp(), step, inputs, ({"n": 2, "d": 3},))
 
 
-@pytest.mark.parametrize("word", STEPS_TO_BLAME)
+@pytest.mark.parametrize("word", BLAMED)
 def test_every_step_of_reports_can_be_stated(word: str) -> None:
     assert Lerp().state_step("change", lambda x: x, "@0", ("x",), role="share", blames=word).blames == word
 
 
 def test_both_definitions_with_log_sums_have_the_mistakes_of_one_rule() -> None:
+    rule = {
+        "the maximum is not added to the logarithm of the sum",
+        "the maximum is subtracted from the logarithm of the sum, not added",
+        "it is the maximum alone, without the logarithm of the sum",
+        "it is the sum, without its logarithm",
+        "the maximum is added to the sum, without its logarithm",
+        "it is the logarithm of the mean, not of the sum",
+    }
+    own = {None: "the logarithm has the base 2", 2: "the logarithm is natural, not of the base 2"}
     for base in (None, 2):
         of_merge = {mistake.cause for mistake in by_role.mistakes(Merge(base=base))}
         of_attention = {mistake.cause for mistake in next(definitions_of(Attention(lse=True, base=base))).mistakes}
-        assert {words for words, _ in wrong_log_sums(base)} <= of_merge & of_attention
+        assert {*rule, own[base]} <= of_merge & of_attention
 
 
 def test_a_merge_is_named_by_the_rule_of_log_sums() -> None:
@@ -414,8 +422,92 @@ def test_mistakes_of_log_sums_are_changes_of_stated_steps(spec: Attention) -> No
     right = outputs(subject.ways[0], inputs)
     assert subject.mistakes
     for mistake in subject.mistakes:
-        assert isinstance(mistake.run, ChangedSteps)
         assert set(mistake.run.steps) == {"lse"}
     shown = [m for m in subject.mistakes if "tile" not in m.cause and "scaled twice" not in m.cause]
     changed = [differ(outputs(m.run, inputs), right) for m in shown]
     assert sum(changed) > len(changed) / 2
+
+
+def _list_runs(subject: Definition) -> list[Any]:
+    """Return the ways of a definition, and some of its mistakes of each kind."""
+    assert subject.inner is not None
+    assert subject.inner.wrong is not None
+    in_attention = Variant(steps={"scaled": lambda spec, arrays: arrays["scores"]})
+    numbered = [family.mistake(2.0, "2") for family in subject.numbered[:3]]
+    wrong = [*list(subject.mistakes)[::5], *list(subject.others)[::25], *numbered]
+    return [*subject.ways, *subject.recorded, *(m.run for m in wrong), subject.inner.wrong.run(in_attention)]
+
+
+def _run_or_refuse(run: Any, inputs: dict[str, Array]) -> list[Array] | None:
+    """Return the outputs; None for a mistake that has none of these sizes."""
+    try:
+        with np.errstate(all="ignore"):
+            return outputs(run, inputs)
+    except WITHOUT_RESULT:
+        return None
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [Attention(lse=True, causal=True), Differential(factor=0.5), Cached(Attention(causal=True)), Gradient(Attention())],
+)
+def test_ways_and_mistakes_take_arrays_as_they_are_passed(spec: Any) -> None:
+    heads_first, tokens_first = (next(definitions_of(spec, layout)) for layout in ("bhnd", "bnhd"))
+    sizes = {"b": 1, "h": 3, "n_q": 2, "n_k": 4, "n": 2, "m": 4, "d_k": 2, "d_v": 2}
+    rng = np.random.default_rng(5)
+    passed = {i.name: rng.integers(1, 9, heads_first.shape(i.name, sizes)) / 4 for i in heads_first.inputs}
+    # Two of four slots of a cache are filled.
+    passed |= {"length": np.asarray(2)} if "length" in passed else {}
+    moved = {n: np.moveaxis(a, 1, 2) if a.ndim == 4 else a for n, a in passed.items()}
+    compared = 0
+    for one, other in zip(_list_runs(heads_first), _list_runs(tokens_first), strict=True):
+        right, found = _run_or_refuse(one, passed), _run_or_refuse(other, moved)
+        assert (right is None) == (found is None)
+        for x, y in zip(right or (), found or (), strict=True):
+            assert np.allclose(x, np.moveaxis(y, 1, 2) if y.ndim == 4 else y, equal_nan=True)
+        compared += right is not None
+    assert compared > 10
+
+
+@pytest.mark.deep
+def test_reports_show_no_row_of_a_key_at_the_place_of_a_query() -> None:
+    def with_normed_keys(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
+        q, k = (x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + np.float32(1e-6)) for x in (q, k))
+        return _without_maximum(q, k, v)
+
+    (fault,) = verify(with_normed_keys, Attention(lse=True, qk_norm="rms", eps=1e-6), layout="nd").faults
+    assert fault.step == "lse"
+    assert [name for name, _, _ in fault.counterexample.steps] == ["q_normed", "scores", "scaled", "lse"]
+
+
+@pytest.mark.parametrize("layout", ["nd", "bhnd", "bnhd"])
+@pytest.mark.parametrize(
+    "spec",
+    [Attention(lse=True, qk_norm="rms"), Cached(Attention(causal=True, position=Rotary())), Differential(factor=0.5),
+     LinearAttention(feature="identity", normalised=False, gate="token", delta=True), Gradient(Attention())],
+)  # fmt: skip
+def test_the_stated_axes_are_those_of_the_arrays(spec: Any, layout: Any) -> None:
+    """Of every array that has tokens of queries on an axis, this one has that length, and no other axis."""
+    subject = next(definitions_of(spec, layout))
+    flow = subject.flow
+    axes = flow.spec.list_axes({i.name: i.shape for i in subject.inputs})
+    sizes = {"b": 2, "h": 3, "n_q": 5, "n": 5, "n_k": 7, "m": 11, "d_k": 4, "d_v": 6}
+    rng = np.random.default_rng(5)
+    passed = {i.name: rng.random(subject.shape(i.name, sizes)) for i in subject.inputs}
+    passed |= {"length": np.asarray(2)} if "length" in passed else {}
+    arrays: dict[str, Any] = {}
+
+    def run(**inputs: Any) -> Any:
+        arrays.update(flow.spec.trace(**inputs))
+        return flow.spec.return_run(**inputs)
+
+    with np.errstate(all="ignore"):
+        flow.laid(run)(**passed)
+    counted = 0
+    for name, array in arrays.items():
+        letters = axes[name].split() if isinstance(array, np.ndarray) else []
+        for place, of_axis in enumerate(letters):
+            if of_axis in ("n", "n_q", "1"):
+                assert array.shape[place - len(letters)] == sizes.get(of_axis, 1), name
+                counted += of_axis != "1"
+    assert counted > 3

@@ -18,7 +18,6 @@ from symattn.attention.positions import position_fields
 from symattn.attention.spec import Attention
 from symattn.attention.streaming.by_tiles import by_tiles
 from symattn.bounds.called_target import Inputs, Layout
-from symattn.bounds.changed_steps import Laid
 from symattn.bounds.inputs import measure_largest_score
 from symattn.bounds.mistake import Compute, Mistake
 from symattn.bounds.reference import Values, Variant, variant_values
@@ -34,7 +33,7 @@ from symattn.verification.definitions.inner_attention import (
     with_leading_axes,
 )
 from symattn.verification.definitions.output_run import OutputRun
-from symattn.verification.definitions.stated_definition import define_in_steps, lay_way
+from symattn.verification.definitions.stated_definition import define_in_steps
 from symattn.verification.input_source import Array, InputPairs
 
 # New tokens, tokens of the cache, d_k and d_v of each case.
@@ -122,6 +121,39 @@ def _define_cached_attention(
     spec: Cached, layout: Layout, static: bool, returned: bool
 ) -> Definition:
     a, flow = spec.attention, CacheFlow(spec.attention, static, returned)
+    laid = partial(attending.in_order, layout, ("q", "k", "v", "k_cache", "v_cache"))
+    made = partial(attention_steps.change_attention, flow)
+    wrong = WrongAttention(flow.inner, frozenset("qkv"), made)
+    caches_alone = (laid(partial(attention_steps.run_around_attention, flow)),) if returned else ()
+    return define_in_steps(
+        flow,
+        "cache",
+        tuple(_list_inputs(a, layout, static)),
+        tuple(_yield_sizes(a, layout, static)),
+        _list_ways(flow),
+        laid,
+        title=f"Cached({codec.called(a)})",
+        outputs=("output", "k_cache", "v_cache") if returned else ("output",),
+        others=Later(lambda: _list_mistakes_of_attention(flow, wrong)),
+        numbered=tuple(attending.by_number(flow.inner, made)),
+        settings=attending.settings(a),
+        kept=frozenset("hg") if a.heads > 1 else frozenset(),
+        # Code may write new tokens into the arrays of the cache itself.
+        changes=frozenset(("k_cache", "v_cache")),
+        finish=partial(_clear_unfilled_cache_slots, layout) if static else lambda inputs: inputs,
+        empties=partial(_filled_otherwise, layout),
+        undefined=partial(_undefined_in_empty_slots, layout) if static else None,
+        leak="NaN in an empty slot of the cache reaches the output",
+        admits=lambda inputs, result: not static or result["m"] >= result["n"],
+        means={"m": ("n_k", 1)},
+        whole=("q", "k k_cache"),
+        inner=replace(_make_cached_inner_attention(a, layout, static), wrong=wrong),
+        output_run=_run_of(flow, layout, caches_alone),
+    )
+
+
+def _list_inputs(a: Attention, layout: Layout, static: bool) -> list[Input]:
+    """Return the new tokens and both caches, and the length of caches with empty slots."""
     shape = partial(attending.axes, a, layout)
     arrays = [
         Input("q", shape("h", "n", "d_k"), "query queries q_new xq new_q"),
@@ -141,58 +173,27 @@ def _define_cached_attention(
     if static:
         words = "len cache_len cache_length position start pos start_pos cur_len offset past length_before seqlen t"
         arrays.append(Input("length", "", words, made=partial(_choose_cache_length, layout)))
-    laid = partial(attending.in_order, layout, ("q", "k", "v", "k_cache", "v_cache"))
+    return arrays
 
-    def made(variant: Variant) -> Compute:
-        return lay_way(laid, attention_steps.change_attention(flow, variant))
 
-    wrong = WrongAttention(flow.inner, frozenset("qkv"), made)
+def _yield_sizes(a: Attention, layout: Layout, static: bool) -> Iterator[dict[str, int]]:
+    """Yield the sizes of each case, by letter."""
     front = {
         **({"b": 2} if "b" in layout else {}),
         **({"h": a.heads if a.heads > 1 else 2} if "h" in layout else {}),
     }
     front |= {"h": a.heads, "g": a.key_heads} if a.heads > 1 else {}
-    sizes = tuple(
+    for n, m, d_k, d_v in _SIZES:
         # A cache with empty slots has room for the new tokens, and two more.
-        {**front, "n": n, "m": m + (n + 2) * static, "d_k": d_k, "d_v": d_v}
-        for n, m, d_k, d_v in _SIZES
-    )
-    caches_alone = (laid(partial(attention_steps.run_around_attention, flow)),) if returned else ()
-    return define_in_steps(
-        flow,
-        "cache",
-        tuple(arrays),
-        sizes,
-        _list_ways(flow),
-        laid,
-        title=f"Cached({codec.called(a)})",
-        outputs=("output", "k_cache", "v_cache") if returned else ("output",),
-        others=Later(lambda: _list_mistakes_of_attention(flow, wrong, laid)),
-        numbered=tuple(attending.by_number(flow.inner, made)),
-        settings=attending.settings(a),
-        kept=frozenset("hg") if a.heads > 1 else frozenset(),
-        # Code may write new tokens into the arrays of the cache itself.
-        changes=frozenset(("k_cache", "v_cache")),
-        finish=partial(_clear_unfilled_cache_slots, layout) if static else lambda inputs: inputs,
-        empties=partial(_filled_otherwise, layout),
-        undefined=partial(_undefined_in_empty_slots, layout) if static else None,
-        leak="NaN in an empty slot of the cache reaches the output",
-        admits=lambda inputs, result: not static or result["m"] >= result["n"],
-        means={"m": ("n_k", 1)},
-        whole=("q", "k k_cache"),
-        inner=replace(_make_cached_inner_attention(a, layout, static), wrong=wrong),
-        output_run=_run_of(flow, layout, caches_alone),
-    )
+        yield {**front, "n": n, "m": m + (n + 2) * static, "d_k": d_k, "d_v": d_v}
 
 
-def _list_mistakes_of_attention(
-    flow: CacheFlow, wrong: WrongAttention, laid: Laid
-) -> Iterator[Mistake]:
+def _list_mistakes_of_attention(flow: CacheFlow, wrong: WrongAttention) -> Iterator[Mistake]:
     """Yield the mistakes of the attention to the tokens of the cache; of one with empty slots, also to all slots."""
     yield from attending.known_mistakes(wrong)
     # Tiles and parts of all slots are other ones than those of the tokens.
     if flow.static:
-        run = lambda variant: laid(partial(_attend_to_slots, flow, variant))  # noqa: E731
+        run = partial(partial, _attend_to_slots, flow)
         of_slots = WrongAttention(flow.attention_to_slots, wrong.names | {"mask"}, run)
         yield from (m for m in attending.known_mistakes(of_slots) if m.step != "mask")
 
@@ -247,24 +248,7 @@ def _make_cached_inner_attention(
     attention: Attention, layout: Layout, static: bool
 ) -> InnerAttention:
     """Return the attention whose first keys are in the cache, and whose last ones are those of the new tokens."""
-    axes = len(attending.axes(attention, layout, "h", "n", "d_k").split())
-
-    def split(inputs: Mapping[str, Array], new: int) -> dict[str, Array]:
-        queries, keys = (int(inputs[n].shape[-2]) for n in "qk")
-        past = keys - new
-        arrays = {"q": inputs["q"][..., queries - new :, :]}
-        for name in ("k", "v"):
-            cache = inputs[name][..., :past, :]
-            slots = _empty_slots(past, new) * static
-            empty = np.zeros((*cache.shape[:-2], slots, cache.shape[-1]))
-            arrays |= {
-                name: inputs[name][..., past:, :],
-                f"{name}_cache": np.concatenate([cache, empty], axis=-2),
-            }
-        return {
-            n: attending.ordered(layout, with_leading_axes(axes, a), back=True)
-            for n, a in arrays.items()
-        }
+    split = partial(_split_into_cache_and_new, attention, layout, static)
 
     def arrange(inputs: Mapping[str, Array]) -> dict[str, Array] | None:
         queries, keys = (int(inputs[n].shape[-2]) for n in "qk")
@@ -311,6 +295,29 @@ def _make_cached_inner_attention(
         attended=attended,
         returned=True,
     )
+
+
+def _split_into_cache_and_new(
+    attention: Attention, layout: Layout, static: bool, inputs: Mapping[str, Array], new: int
+) -> dict[str, Array]:
+    """Return arrays of an attention as inputs: the last ``new`` tokens, and the keys and values before in caches."""
+    queries, keys = (int(inputs[n].shape[-2]) for n in "qk")
+    past = keys - new
+    arrays = {"q": inputs["q"][..., queries - new :, :]}
+    for name in ("k", "v"):
+        cache = inputs[name][..., :past, :]
+        # A cache with empty slots has some behind the tokens, which no query reads.
+        slots = _empty_slots(past, new) * static
+        empty = np.zeros((*cache.shape[:-2], slots, cache.shape[-1]))
+        arrays |= {
+            name: inputs[name][..., past:, :],
+            f"{name}_cache": np.concatenate([cache, empty], axis=-2),
+        }
+    axes = len(attending.axes(attention, layout, "h", "n", "d_k").split())
+    return {
+        n: attending.ordered(layout, with_leading_axes(axes, a), back=True)
+        for n, a in arrays.items()
+    }
 
 
 def _largest_score(attention: Attention, layout: Layout, inputs: Mapping[str, Array]) -> float:

@@ -3,7 +3,7 @@ formulas, and gradients of wrong attention."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -36,11 +36,6 @@ from symattn.document import codec, errors, keywords
 from symattn.verification.definitions import attending
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.inner_attention import Call, WrongAttention, with_leading_axes
-from symattn.verification.definitions.stated_definition import define_in_steps
-from symattn.verification.rules import by_role
-from symattn.verification.rules.backward_passes import (
-    multiply_by_output,
-)
 
 if TYPE_CHECKING:
     from symattn.verification.definitions.linear import LinearAttention
@@ -109,6 +104,9 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
         from symattn.verification.definitions import linear_gradients
 
         return linear_gradients.subject(attention, layout, Gradient)
+    # Rules of mistakes are slow to import, and most verifications are of no gradient.
+    from symattn.verification.definitions.stated_definition import define_in_steps
+
     attending.check(attention, "Gradient", layout)
     do = Input("do", attending.axes(attention, layout, "h", "n_q", "d_v"), keywords.UPSTREAM)
     rows = attending.axes(attention, "nd" if layout == "nd" else "bhnd", "h", "n_q")
@@ -133,7 +131,7 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
             layout, turned, lambda o=None, lse=None, **by_name: run(**by_name)
         )
 
-    steps, wrong = BackwardPass(attention=attention), wrong_attention(attention, laid)
+    steps, wrong = BackwardPass(attention=attention), _make_wrong_attention(attention)
     return attending.of_attention(
         attention,
         layout,
@@ -145,7 +143,7 @@ def subject(spec: Gradient, layout: Layout = "nd") -> Definition:
         inputs=(*attending.inputs(attention, layout), do, *remaining),
         costs=8,  # a derivative takes as long as so many forward passes
         ways=_list_backward_ways(steps),
-        recorded=tuple(map(laid, _list_recorded_ways(steps))),
+        recorded=_list_recorded_ways(steps),
     )
 
 
@@ -178,6 +176,8 @@ def _list_recorded_ways(steps: BackwardPass) -> tuple[Compute, ...]:
     """Return the steps, and the steps with D from the output that a forward pass saved."""
     if not steps.attention.is_softmax:
         return (steps.return_run,)
+    from symattn.verification.rules.backward_passes import multiply_by_output
+
     changes = {"row_sums": change("row_sums", multiply_by_output)}
     return steps.return_run, ChangedSteps(steps, changes)
 
@@ -187,7 +187,7 @@ def _run_from_log_sums(steps: BackwardPass, each: bool, **inputs: Any) -> Any:
     saved: list[PartialOutput] = []
 
     def recompute(spec: Any, values: Values) -> Any:
-        (*_, output) = forward = spec.forward_steps(values)
+        forward = spec.forward_steps(values)
         (weights,) = (step for step in forward if step.name == "weights")
         scores = values[weights.of[0]]
         n_q, n_k = (int(n) for n in scores.shape[-2:])
@@ -213,6 +213,8 @@ def _run_from_log_sums(steps: BackwardPass, each: bool, **inputs: Any) -> Any:
 # -- mistakes ----------------------------------------------------------------------------------------------------------
 def mistakes(attention: Attention) -> Iterator[Mistake]:
     """Yield the mistakes in the steps of the backward pass, for arrays with the axes of an attention."""
+    from symattn.verification.rules import by_role
+
     return by_role.mistakes(BackwardPass(attention=attention))
 
 
@@ -228,20 +230,18 @@ def dropping(attention: Attention, factors: np.ndarray) -> Iterator[Mistake]:
         yield replace(mistake, way=partial(mistake.run, drop=factors != 0))
 
 
-def of_wrong_attention(
-    spec: Attention, laid: Callable[[Compute], Compute] = lambda run: run
-) -> Iterator[Mistake]:
+def of_wrong_attention(spec: Attention) -> Iterator[Mistake]:
     """Yield the exact gradient of every known wrong variant of attention, as mistakes."""
 
-    return attending.known_mistakes(wrong_attention(spec, laid))
+    return attending.known_mistakes(_make_wrong_attention(spec))
 
 
-def wrong_attention(spec: Attention, laid: Callable[[Compute], Compute]) -> WrongAttention:
+def _make_wrong_attention(spec: Attention) -> WrongAttention:
     """Return how a mistake of the attention becomes a mistake of its gradient."""
     return WrongAttention(
         spec,
         frozenset(["q", "k", "v", *required(spec)]),
-        lambda variant: laid(partial(_of_wrong, spec, variant)),
+        partial(partial, _of_wrong, spec),
         blamed="backward",
         lead="it is the gradient of a different attention: ",
     )

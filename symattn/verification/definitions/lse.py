@@ -20,11 +20,10 @@ from symattn.bounds.mistake import Compute
 from symattn.document.codec import called
 from symattn.verification.definitions import attending
 from symattn.verification.definitions.attention_steps import FlowWithAttention, change_attention
-from symattn.verification.definitions.definition_flow import FlowOfStatedSteps
 from symattn.verification.definitions.definition_forms import Later
 from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.definitions.inner_attention import WrongAttention
-from symattn.verification.definitions.stated_definition import lay_way
+from symattn.verification.definitions.stated_definition import define_in_steps
 from symattn.verification.rules import log_sums
 
 
@@ -76,8 +75,7 @@ def subject(
         in_order = attending.in_order(layout, ("q", "k", "v"), run)
         return partial(_with_tokens_first, in_order) if tokens_first else in_order
 
-    def made(variant: reference.Variant) -> Compute:
-        return lay_way(laid, change_attention(flow, variant))
+    made = partial(change_attention, flow)
 
     def log_sums_alone() -> Iterator[Compute]:
         """Yield L by each way: at once without the output, which takes as long, and from both outputs of the others."""
@@ -93,17 +91,18 @@ def subject(
         spec,
         layout,
         wrong,
+        make=partial(define_in_steps, flow, laid=laid),
         title=called(spec),
+        described=spec,
         step="lse",
         outputs=("output", "lse"),
-        ways=tuple(map(laid, ways(spec))),
+        ways=ways(spec),
         forms=_FORMS,
         mistakes=Later(lambda: wrong.convert_mistakes(log_sums.mistakes(spec, names))),
         numbered=tuple(attending.by_number(spec, made, {*SCORES, "weights", "lse"})),
         settings={**attending.settings(spec), "return_lse": True},
         loose=frozenset(["lse"]),
         output_run=attending.run_of(spec, layout, tuple(log_sums_alone())),
-        make_flow=partial(FlowOfStatedSteps, spec=flow, laid=laid),
     )
 
 

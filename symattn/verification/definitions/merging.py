@@ -162,7 +162,7 @@ def _define_merge(spec: Merge, layout: Layout, rows: str, lift: Lift, lower: Lif
             for x, also in words.items()
         ),
         ways=_list_merge_forms(spec),
-        recorded=tuple(map(laid, _list_recorded_forms(spec))),
+        recorded=_list_recorded_forms(spec),
         shapes=shapes,
         families={**FAMILIES, "offset": _draw_offset_log_sums},
         distant=_make_distant_lse_family,
