@@ -262,7 +262,7 @@ def inputs(spec: Attention, layout: Layout) -> tuple[Input, ...]:
         "k": axes(spec, layout, "g", "n_k", "d_k"),
         "v": axes(spec, layout, "g", "n_k", "d_v"),
         "mask": "n_q n_k",
-        "keep": "b n_k" if "b" in LAYOUTS[layout] else "n_k",
+        "keep": _axes_of_valid_keys(spec, layout),
         "bias": "n_q n_k",
         "sink": "h" if spec.heads > 1 else "1",
         "drop": "n_q n_k",
@@ -279,6 +279,14 @@ def inputs(spec: Attention, layout: Layout) -> tuple[Input, ...]:
             f"a definition with log-sums or weights takes {', '.join(shapes)}; it has no place for {', '.join(beside)}"
         )
     return tuple(Input(n, shapes[n], _WORDS[n], entries.get(n)) for n in dict.fromkeys(names))
+
+
+def _axes_of_valid_keys(spec: Attention, layout: Layout) -> str:
+    """Return the axes of the keys that are valid: for each item of a batch, whose heads share them."""
+    leading = LAYOUTS[layout].split()
+    # Without heads in the specification every axis in front is one of a batch.
+    items = leading if spec.heads == 1 else [letter for letter in leading if letter == "b"]
+    return " ".join([*items, "n_k"])
 
 
 def _draw_boolean_mask(shape: tuple[int, ...], rng: Random) -> Array:
