@@ -199,6 +199,12 @@ class At:
         """Return the step's correct result, with ``first`` in the place of the first arrays that it takes."""
         return own(self.spec, self.values, self.name, *first)
 
+    def reading(self, array: str, other: object) -> Any:
+        """Return the step's result with ``other`` in the place of an array that it takes, by the array's name."""
+        names = step(self.spec, self.values, self.name).of
+        operands = zip(names, self.taken, strict=True)
+        return self.right(*(other if name == array else taken for name, taken in operands))
+
     def of(self, name: str, *first: object) -> Any:
         """Return the result of another step."""
         return own(self.spec, self.values, name, *first)
