@@ -11,12 +11,16 @@ from symattn.attention.flow import Step
 from symattn.attention.stated_flow import FORWARD, StatedFlow
 from symattn.bounds.mistake import Mistake, MistakeFamily
 from symattn.verification.rules import (
+    activations,
     backward_passes,
     caching,
+    layer_outputs,
     log_sums,
     merges,
     norms,
+    residuals,
     rotating,
+    subtractions,
     sums,
 )
 
@@ -26,8 +30,11 @@ FamilyRule = Callable[[Any, Step], Iterator[MistakeFamily]]
 
 #: The role of a step of an attention in a definition, which has all mistakes of ``yield_known_mistakes``.
 OF_ATTENTION = FORWARD
-#: Roles of steps whose entries have no mistakes by themselves: lengths are no arrays, and what is read was written.
-WITHOUT_ENTRIES = frozenset({OF_ATTENTION, "length", "read"})
+#: Roles of steps whose entries have no mistakes by themselves: lengths are no arrays, what is read was written, entries
+#: in other places are those of the array before, and the output of sums is wrong where these are.
+WITHOUT_ENTRIES = frozenset(
+    {OF_ATTENTION, "length", "read", "arranged", "layers", "factor", "mixed"}
+)
 #: The rule of each role; a step of another role has the mistakes that every array has.
 RULES: Mapping[str, Rule] = {
     "sum": sums.mistakes_of_sum,
@@ -45,6 +52,14 @@ RULES: Mapping[str, Rule] = {
     "length": caching.mistakes_of_length,
     "read": caching.mistakes_of_read,
     "returned cache": caching.mistakes_of_returned,
+    "layers": layer_outputs.mistakes_of_layers,
+    "difference": subtractions.mistakes_of_difference,
+    "difference of attentions": subtractions.mistakes_of_attentions,
+    "half": subtractions.mistakes_of_half,
+    "factor": subtractions.mistakes_of_factor,
+    "norm factor": subtractions.mistakes_of_norm_factor,
+    "residual": residuals.mistakes_of_residual,
+    "activation": activations.mistakes_of_activation,
     **backward_passes.RULES,
 }
 #: The rule of each role that has less likely mistakes, too.
@@ -56,6 +71,8 @@ FURTHER: Mapping[str, Rule] = {
 NUMBERED: Mapping[str, FamilyRule] = {
     "merge": merges.families_of_step,
     "angles": rotating.families_of_angles,
+    "residual": residuals.families_of_residual,
+    "activation": activations.families_of_activation,
 }
 
 
