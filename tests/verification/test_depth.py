@@ -124,7 +124,7 @@ def test_right_programs_have_no_fault(function: Callable[..., Array]) -> None:
 
 WRONG = [
     (over_tokens, "softmax-over-tokens"), (of_normed_values, "norm-of-other-role"), (without_norm, "norm-missing"),
-    (scaled, "scale-ignored"), (without_newest, "depth-layers"), (with_residual, "depth-residual"),
+    (scaled, "scale-unrequested"), (without_newest, "depth-layers"), (with_residual, "depth-residual"),
     (keys_of_sums, "depth-sums"), (with_query_normed, "norm-of-other-role"),
 ]  # fmt: skip
 
@@ -134,6 +134,17 @@ WRONG = [
 def test_a_mistake_is_named(function: Callable[..., Array], code: str) -> None:
     faults = verify(function, NORMED, examples=3).faults
     assert [fault.codes[0].code for fault in faults] == [code]
+
+
+def test_a_scale_is_no_mistake_of_the_norm() -> None:
+    """With a small ε only small outputs tell a scale of 1/√d from a norm by the sum of the squares."""
+    eps = 1e-6
+
+    def program(w: Array, outputs: Array, gain: Array) -> Array:
+        return weighted(rms(outputs, eps) * gain @ w / np.sqrt(w.shape[-1]).astype(w.dtype), outputs)
+
+    (fault,) = verify(program, DepthAttention(eps=eps)).faults
+    assert (fault.step, fault.cause) == ("scale", "scores are scaled by 1/√d_k")
 
 
 @pytest.mark.exhaustive
