@@ -8,17 +8,21 @@ Transformer (2024), equations 1 to 3; Transformers' DiffLlama.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.constants import number
-from symattn.attention.norms import rms_norm
-from symattn.bounds.mistake import Mistake
+from symattn.attention.flow import Step
+from symattn.attention.stated_flow import StatedFlow
+from symattn.bounds.changed_steps import ChangedSteps, in_stated_steps
+from symattn.bounds.mistake import At, Mistake, Wrong, store_as_input
 from symattn.document.errors import SymattnError
 from symattn.models.auditing import call_judge, promises
 from symattn.models.auditing.audit_report import CallFinding
@@ -29,11 +33,12 @@ from symattn.models.configurations.field_rules import LayerPlace
 from symattn.programs.frameworks import dtype_name
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.differential import (
-    NORM_FORMS,
+    PREFIXES,
     Differential,
-    Norm,
-    combine_outputs,
+    state_difference,
 )
+from symattn.verification.definitions.norms import norm_forms
+from symattn.verification.definitions.stated_definition import define_in_steps
 
 # Tokens of the first item that are judged: the first ones, which see few keys, and the last.
 _TOKENS = (0, 1, 2, -2, -1)
@@ -77,6 +82,8 @@ class Differences:
         # The second call has the second half of the values' columns for the same heads.
         both = np.concatenate(outputs, axis=-1)
         got = numbers(x[0, tokens]).reshape(len(tokens), both.shape[1] // 2, both.shape[2])
+        # The steps have the heads before the tokens, as every attention has them.
+        both, got = both.swapaxes(0, 1), got.swapaxes(0, 1)
         inputs = {"outputs": both}
         inputs |= {n: numbers(getattr(module, n).detach()) for n in _VECTORS}
         contracts: list[Any] = ["eager", "fused"]
@@ -134,99 +141,149 @@ def _list_other_layers(module: Module) -> dict[str, Differential]:
 
 
 # -- the definition ----------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class SubtractedHeads(StatedFlow):
+    """(1 − λ_init) RMSNorm(O₁ − λ O₂), O₁ and O₂ the halves of the heads of ``outputs`` (h, n, 2 d).
+
+    λ = e^{q₁·k₁} − e^{q₂·k₂} + λ_init of the vectors of a module, each (d,).
+
+    eps   the ε of the norm
+    init  λ_init
+    """
+
+    eps: int | float | Fraction
+    init: int | float | Fraction
+
+    norm: ClassVar[Literal["rms"]] = "rms"
+    letters: ClassVar[Mapping[str, str]] = {
+        "outputs": "A",
+        "lambda_q1": "q_1",
+        "lambda_k1": "k_1",
+        "lambda_q2": "q_2",
+        "lambda_k2": "k_2",
+        "first.output": "O_1",
+        "second.output": "O_2",
+        "first.exponential": "e_1",
+        "second.exponential": "e_2",
+        "factor": "λ",
+        "difference": "D",
+        "normed": "N",
+        "output": "O",
+    }
+    nouns: ClassVar[Mapping[str, str]] = {"normed": "the norm of the output"}
+
+    @property
+    def returned(self) -> tuple[str, ...]:
+        """See ``StatedFlow``."""
+        return ("output",)
+
+    @property
+    def axes(self) -> Mapping[str, str]:
+        """See ``StatedFlow``."""
+        return dict.fromkeys(("difference", "normed", "output"), "h n d_v")
+
+    def state_steps(self, names: frozenset[str]) -> Iterator[Step]:
+        """See ``StatedFlow``: the halves of the heads, λ, the difference, and its norm."""
+        state = self.state_step
+        for half, prefix in enumerate(PREFIXES):
+            take, written = partial(_take_half_of_heads, half), f"heads_{half + 1}(@0)"
+            record = {"role": "half of the heads", "blames": "split"}
+            yield state(f"{prefix}output", take, written, ("outputs",), **record)
+        for n, prefix in enumerate(PREFIXES, 1):
+            vectors = f"lambda_q{n}", f"lambda_k{n}"
+            record = {"role": "exponential", "blames": "weights"}
+            yield state(
+                f"{prefix}exponential", _exponentiate_product, "e^{@0·@1}", vectors, **record
+            )
+        of = tuple(f"{prefix}exponential" for prefix in PREFIXES)
+        record = {"role": "factor of vectors", "blames": "weights"}
+        written = f"@0 − @1 + {float(self.init):g}"
+        yield state("factor", partial(_add_init, self.init), written, of, **record)
+        yield from state_difference(self, names, _subtract_stored, "difference")
+
+
+def _take_half_of_heads(half: int, outputs: Any) -> Any:
+    heads = int(outputs.shape[-3]) // 2
+    return outputs[..., half * heads : (half + 1) * heads, :, :]
+
+
+def _exponentiate_product(q: Any, k: Any) -> Any:
+    """Return e^{q·k} (1,), stored in the format of the inputs."""
+    xp = namespace_of(q)
+    return store_as_input(xp.exp(xp.sum(q * k, axis=-1, keepdims=True)))
+
+
+def _add_init(init: float | Fraction, first: Any, second: Any) -> Any:
+    return store_as_input(first - second + number(init, first))
+
+
+def _subtract_stored(one: Any, factor: Any, other: Any) -> Any:
+    # Both outputs are existing arrays, which no further rounding stores.
+    return one - factor * other
+
+
 def difference(spec: Differential, of_layers: Mapping[str, Differential]) -> Definition:
-    """Return the definition of the difference of both halves of the heads (n, h, 2 d), for existing arrays.
+    """Return the definition of the difference of both halves of the heads (h, n, 2 d), for existing arrays.
 
     ``of_layers`` are the differences of other layers, in words.
     """
-    inputs = tuple(Input(name, "") for name in ("outputs", *_VECTORS))
-    ways = tuple(partial(_subtract_halves, spec, norm) for norm in NORM_FORMS)
-    mistakes = tuple(_yield_mistakes(spec, of_layers))
-    return Definition("difference", "weights", inputs, ("output",), ways, mistakes, (), {})
-
-
-Halves = Callable[[Any], tuple[Any, Any]]
-
-
-def _split_halves(outputs: Any) -> tuple[Any, Any]:
-    half = int(outputs.shape[-2]) // 2
-    return outputs[..., :half, :], outputs[..., half:, :]
-
-
-def _subtract_halves(
-    spec: Differential,
-    norm: Norm,
-    outputs: Any,
-    halves: Halves = _split_halves,
-    change: Callable[[Any, Any], Any] = lambda factor, init: factor,
-    **vectors: Any,
-) -> Any:
-    """Return the output with λ of the vectors, ``change``d, and other ``halves``."""
-    one, other = halves(outputs)
-    init = number(spec.init, outputs)
-    factor = change(_factor_of_vectors(init, **vectors), init)
-    return combine_outputs(spec, norm, one, other, factor)
-
-
-def _factor_of_vectors(
-    init: Any, lambda_q1: Any, lambda_k1: Any, lambda_q2: Any, lambda_k2: Any
-) -> Any:
-    """Return λ = e^{q₁·k₁} − e^{q₂·k₂} + λ_init, each exponential stored in the format of the inputs."""
-    xp = namespace_of(lambda_q1)
-    products = (lambda_q1 * lambda_k1, lambda_q2 * lambda_k2)
-    first, second = (_store(xp.exp(xp.sum(x, axis=-1, keepdims=True))) for x in products)
-    return _store(first - second + init)
-
-
-def _store(a: Any) -> Any:
-    return a.as_input() if hasattr(a, "as_input") else a
-
-
-def _yield_mistakes(spec: Differential, of_layers: Mapping[str, Differential]) -> Iterator[Mistake]:
-    """Yield a wrong λ, wrong halves, and a wrong norm."""
-    for layer, other in of_layers.items():
-        run = partial(_subtract_halves, other, rms_norm)
-        yield Mistake("weights", f"λ_init is that of the {layer}", run)
-    right = partial(_subtract_halves, spec, rms_norm)
-    factors: dict[str, Callable[[Any, Any], Any]] = {
-        "λ is left out: the whole second softmax is subtracted": lambda factor, init: (
-            0 * factor + 1
-        ),
-        "the second softmax is left out": lambda factor, init: 0 * factor,
-        "λ times the second softmax is added, not subtracted": lambda factor, init: -factor,
-        "λ_init is not added to λ": lambda factor, init: factor - init,
-        "λ is λ_init alone: its vectors are not read": lambda factor, init: 0 * factor + init,
-    }
-    for words, change in factors.items():
-        yield Mistake("weights", words, partial(right, change=change))
-    halves: dict[str, Halves] = {
-        "the halves are exchanged: λ times the first softmax is subtracted from the second": (
-            lambda outputs: _split_halves(outputs)[::-1]
-        ),
-        "heads 2i and 2i + 1 are subtracted, not the halves of the heads": (
-            lambda outputs: (outputs[..., 0::2, :], outputs[..., 1::2, :])
-        ),
-    }
-    for words, split in halves.items():
-        yield Mistake("split", words, partial(right, halves=split))
-    bare = Differential(attention=spec.attention)
-    yield Mistake(
-        "norm",
-        "the norm of the output is left out",
-        lambda outputs, **vectors: _without_norm(spec, bare, outputs, vectors, spec.init),
-    )
-    plain = Differential(attention=spec.attention, norm="rms", eps=spec.eps)
-    yield Mistake(
-        "norm",
-        "the factor 1 − λ_init of the norm is left out",
-        lambda outputs, **vectors: _without_norm(spec, plain, outputs, vectors, 0),
+    flow = SubtractedHeads(eps=spec.eps, init=spec.init)
+    inits = {words: other.init for words, other in of_layers.items()}
+    forms = norm_forms(flow.norm, "normed").values()
+    return define_in_steps(
+        flow,
+        "weights",
+        tuple(Input(name, "") for name in ("outputs", *_VECTORS)),
+        (),
+        ways=tuple(ChangedSteps(flow, form) for form in forms),
+        rules={
+            "half of the heads": _mistakes_of_half,
+            "factor of vectors": partial(_mistakes_of_factor, inits),
+        },
+        title="difference",
+        families={},
     )
 
 
-def _without_norm(
-    spec: Differential, other: Differential, outputs: Any, vectors: dict[str, Any], init: Any
-) -> Any:
-    """Return the output by another specification, with the λ of this one, times 1 − λ_init."""
-    one, second = _split_halves(outputs)
-    factor = _factor_of_vectors(number(spec.init, outputs), **vectors)
-    return combine_outputs(other, rms_norm, one, second, factor) * number(1 - init, outputs)
+def _mistakes_of_half(spec: SubtractedHeads, step: Step) -> Iterator[Mistake]:
+    """Yield other halves of the heads."""
+    halves = [s for s in spec.pipeline_of_all if s.role == step.role]
+    # Both halves are taken alike.
+    if step is not halves[0]:
+        return
+    first, second = (half.name for half in halves)
+    words = "the halves are exchanged: λ times the first softmax is subtracted from the second"
+    exchanged: dict[str, Wrong] = {
+        first: lambda at: _take_half_of_heads(1, at.first),
+        second: lambda at: _take_half_of_heads(0, at.first),
+    }
+    yield in_stated_steps(spec, step.blames, words, exchanged)
+    words = "heads 2i and 2i + 1 are subtracted, not the halves of the heads"
+    alternating: dict[str, Wrong] = {
+        first: lambda at: at.first[..., 0::2, :, :],
+        second: lambda at: at.first[..., 1::2, :, :],
+    }
+    yield in_stated_steps(spec, step.blames, words, alternating)
+
+
+def _mistakes_of_factor(
+    inits: Mapping[str, Any], spec: SubtractedHeads, step: Step
+) -> Iterator[Mistake]:
+    """Yield the λ_init of other layers, ``inits`` in words, and λ of its vectors or of λ_init alone."""
+    for layer, init in inits.items():
+        words, other = f"λ_init is that of the {layer}", replace(spec, init=init)
+        steps = {s.name: partial(_run_step, s) for s in other.pipeline_of_all if s.name in _OF_INIT}
+        yield in_stated_steps(spec, step.blames, words, steps)
+    words = "λ_init is not added to λ"
+    yield in_stated_steps(spec, step.blames, words, {step.name: lambda at: _add_init(0, *at.taken)})
+    words = "λ is λ_init alone: its vectors are not read"
+    alone: Wrong = lambda at: 0 * at.first + number(spec.init, at.first)  # noqa: E731
+    yield in_stated_steps(spec, step.blames, words, {step.name: alone})
+
+
+#: The steps that read λ_init.
+_OF_INIT = ("factor", "output")
+
+
+def _run_step(step: Step, at: At) -> Any:
+    return step.run(*at.taken)

@@ -11,34 +11,52 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import partial
-from typing import Any, Literal
+from functools import cached_property, partial
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from symattn.arrays.array import Array
-from symattn.arrays.namespace import namespace_of
 from symattn.attention import fields, inputs
 from symattn.attention.constants import number
-from symattn.attention.letters_of_attention import SCORES
-from symattn.attention.norms import rms_norm
-from symattn.attention.positions.position_fields import Rotary
-from symattn.attention.scores import per_head, weighted_values
+from symattn.attention.flow import Step
+from symattn.attention.letters_of_attention import SCORES, SYMBOLS
+from symattn.attention.norms import rms_norm, write_norm
+from symattn.attention.scores import per_head
 from symattn.attention.spec import Attention
-from symattn.bounds import mistake, reference
+from symattn.attention.stated_flow import OtherStep
+from symattn.bounds import reference
 from symattn.bounds.called_target import Layout
-from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
+from symattn.bounds.changed_steps import ChangedSteps
+from symattn.bounds.mistake import (
+    Compute,
+    Mistake,
+    MistakeFamily,
+    Wrong,
+    change,
+    store_as_input,
+)
+from symattn.bounds.reference import Values
 from symattn.document.codec import called
 from symattn.document.errors import InputError
-from symattn.document.keywords import Answering
+from symattn.document.notation import Name, Node, Number
 from symattn.verification.definitions import attending, lse
+from symattn.verification.definitions.attention_steps import (
+    FlowWithAttention,
+    change_attention,
+    replace_output,
+    skip_step,
+)
 from symattn.verification.definitions.definition_forms import Later
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.inner_attention import Call, InnerAttention, WrongAttention
-from symattn.verification.definitions.norms import affine_folded, folded, mean_square, stored
+from symattn.verification.definitions.norms import norm_forms
+from symattn.verification.definitions.stated_definition import (
+    define_in_steps,
+)
 from symattn.verification.input_source import Array as Floats
 from symattn.verification.input_source import Random
-from symattn.verification.rules import norms
+from symattn.verification.rules import by_role, subtractions
 
 #: Other names of the parameters of a function.
 _WORDS = {
@@ -48,14 +66,15 @@ _WORDS = {
 #: The names of one number in code; a function may have it as a parameter.
 _NAMES_OF_FACTOR = ("lam", *_WORDS["lam"].split()[:-1])
 _NAMES_OF_INIT = ("lambda_init", "init")
+PREFIXES = ("first.", "second.")  # of the arrays of both attentions
 #: λ of each head: neither 0 nor 1, which hide a softmax or its factor.
 _FACTORS = (-0.5, 0.25, 0.375, 0.5, 0.75, 1.25)
 #: Points from which the search for another λ starts.
 _OTHER_FACTORS = (-2.0, -1.0, -0.5, -0.1, 0.1, 0.3, 0.6, 0.9, 1.2, 2.0, 5.0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Differential(Answering):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Differential(FlowWithAttention):
     """(softmax(Q₁ K₁ᵀ/√d_k) − λ softmax(Q₂ K₂ᵀ/√d_k)) V, Q₁ and Q₂ the halves of the columns of each head's Q.
 
     attention  the attention of each half: its scale, masks, positions and heads
@@ -82,7 +101,30 @@ class Differential(Answering):
     eps: int | float | Fraction = 0
     init: int | float | Fraction = 0
 
-    __repr__ = fields.brief
+    letters: ClassVar[Mapping[str, str]] = {
+        "q": "Q",
+        "k": "K",
+        "v": "V",
+        "lam": "lambda",
+        "gain": "g",
+        "factor": "λ",
+        "first.q": "Q_1",
+        "second.q": "Q_2",
+        "first.k": "K_1",
+        "second.k": "K_2",
+        "difference": "D",
+        "normed": "N",
+        "output": "O",
+    }
+    nouns: ClassVar[Mapping[str, str]] = {
+        "normed": "the norm of the output",
+        "first.q": "the first queries",
+        "second.q": "the second queries",
+        "first.k": "the first keys",
+        "second.k": "the second keys",
+    }
+    prefixes: ClassVar[tuple[str, ...]] = PREFIXES
+    optional: ClassVar[frozenset[str]] = frozenset(["gain"])
 
     def __post_init__(self) -> None:
         if not isinstance(self.attention, Attention):
@@ -122,6 +164,10 @@ class Differential(Answering):
         of_attention = {n: a for n, a in more.items() if n in needed}
         for half in _take_halves({"q": q, "k": k, "v": v, **of_attention}):
             inputs.check_inputs(self.attention, half)
+        if self.factor == "given" and "lam" not in more:
+            raise InputError(
+                "Differential: λ is an input; hint: lam=…, or Differential(factor=0.8)"
+            )
         # Other shapes would be broadcast along tokens, or over heads.
         expected = {"lam": (self.attention.heads,), "gain": tuple(v.shape[-1:])}
         for name in [n for n in expected if n in more]:
@@ -130,108 +176,166 @@ class Differential(Answering):
                 raise InputError(
                     f"Differential: {name} has the shape {shape}, expected {expected[name]}"
                 )
-        return _run(self, _subtract_weights, rms_norm, q=q, k=k, v=v, **more)
+        return self.return_run(q=q, k=k, v=v, **more)
+
+    @property
+    def returned(self) -> tuple[str, ...]:
+        """See ``StatedFlow``."""
+        return ("difference",) if self.norm is None else ("output",)
+
+    @property
+    def axes(self) -> Mapping[str, str]:
+        """See ``StatedFlow``."""
+        front = "h " * (self.attention.heads > 1)
+        tokens = {"q": "n_q", "k": "n_k"}
+        halves = {
+            f"{prefix}{name}": f"{front}{of} d_k"
+            for prefix in PREFIXES
+            for name, of in tokens.items()
+        }
+        rows = {name: f"{front}n_q d_v" for name in ("difference", "normed", "output")}
+        return {**halves, **rows, "factor": "1"}
+
+    @property
+    def inner(self) -> Attention:
+        """See ``FlowWithAttention``: that of each half."""
+        return self.attention
+
+    @property
+    def taken(self) -> Mapping[str, str]:
+        """See ``FlowWithAttention``."""
+        return self.list_taken(PREFIXES[0])
+
+    def list_taken(self, prefix: str) -> Mapping[str, str]:
+        """See ``FlowWithAttention``: halves of queries and keys, and all else as it is."""
+        shared = {name: name for name in ("v", *inputs.needed(self.attention, "qkv"))}
+        return {"q": f"{prefix}q", "k": f"{prefix}k", **shared}
+
+    @cached_property
+    def _symbols(self) -> dict[str, Node]:
+        symbols = super()._symbols
+        halves = {
+            f"{prefix}{name}": _index_letter(symbol, index)
+            for index, prefix in enumerate(PREFIXES, 1)
+            for name, symbol in SYMBOLS.items()
+        }
+        return {**halves, **symbols}
+
+    def state_steps(self, names: frozenset[str]) -> Iterator[Step]:
+        """See ``StatedFlow``: λ, both halves, an attention of each, their difference, and its norm."""
+        state = self.state_step
+        yield self._state_factor()
+        for name in "qk":
+            for half, prefix in enumerate(PREFIXES):
+                take, written = partial(_take_half, name, half), f"columns_{half + 1}(@0)"
+                yield state(f"{prefix}{name}", take, written, (name,), role="half", blames="split")
+        for prefix in PREFIXES:
+            yield from self.state_attention(names, prefix)
+        yield from state_difference(self, names, _subtract, "difference of attentions")
+
+    def _state_factor(self) -> Step:
+        """Return the step of λ: that of each head, or a constant of the same kind as the inputs."""
+        record = {"role": "factor", "blames": "weights"}
+        if self.factor != "given":
+            constant = partial(_round_constant, self.factor)
+            return self.state_step("factor", constant, f"{float(self.factor):g}", ("q",), **record)
+        run = per_head if self.attention.heads > 1 else _keep
+        return self.state_step("factor", run, "@0", ("lam",), **record)
+
+
+def state_difference(
+    flow: Any, names: frozenset[str], subtract: Callable[[Any, Any, Any], Any], role: str
+) -> Iterator[Step]:
+    """Yield the steps of O₁ − λ O₂ and of (1 − λ_init) RMSNorm(O₁ − λ O₂), if the definition has a norm.
+
+    ``flow`` has the arrays ``first.output``, ``factor`` and ``second.output``, and ``norm``, ``eps`` and ``init`` as
+    ``Differential`` has them. ``subtract`` takes these arrays.
+    """
+    outputs = ("first.output", "factor", "second.output")
+    state = flow.state_step
+    yield state("difference", subtract, "@0 − @1 @2", outputs, role=role, blames="weights")
+    if flow.norm is None:
+        return
+    # Of the gain alone a definition knows by its letters whether it has one.
+    rows = ("difference", *["gain"] * ("gain" in flow.letters))
+    norm = partial(_normalise_rows, Fraction(flow.eps))
+    written = write_norm("rms", "@0", "@1" * ("gain" in names), eps=flow.eps)
+    yield state("normed", norm, written, rows, role="rms norm", blames="norm")
+    scale = partial(_multiply_by, 1 - flow.init)
+    written = f"{float(1 - flow.init):g} @0"
+    yield state("output", scale, written, ("normed",), role="norm factor", blames="norm")
+
+
+def _index_letter(symbol: Node, index: int) -> Node:
+    if not isinstance(symbol, Name):
+        return symbol
+    return Name(symbol.base, (*symbol.sub, Number(Fraction(index))), symbol.role, symbol.bold)
+
+
+def _keep(lam: Any) -> Any:
+    return lam
+
+
+def _take_half(name: str, half: int, a: Any) -> Any:
+    """Return half of the columns of an input. Raises ``InputError`` if their number is odd."""
+    columns = int(a.shape[-1])
+    if columns % 2:
+        raise InputError(
+            f"Differential: {name} has {columns} columns, which are no two halves; hint: 2 d_k columns"
+        )
+    return a[..., columns // 2 :] if half else a[..., : columns // 2]
+
+
+def _subtract(one: Any, factor: Any, other: Any) -> Any:
+    return store_as_input(one) - factor * store_as_input(other)
+
+
+def _normalise_rows(eps: Fraction, x: Any, gain: Any = None) -> Any:
+    return rms_norm(x, eps, gain)
+
+
+def _multiply_by(value: Any, x: Any) -> Any:
+    return x * _round_constant(value, x)
 
 
 Halves = tuple[dict[str, Any], dict[str, Any]]
-#: From the attention, λ and the inputs of both halves to each head's output.
-Difference = Callable[[Attention, Any, Halves], Any]
-#: From each head's output, ε and the gain to its norm.
-Norm = Callable[[Any, Any, Any], Any]
-
-
-def _run(spec: Differential, subtract: Difference, norm: Norm, /, **inputs: Any) -> Any:
-    """Return the output by one way of subtracting, and one of normalising."""
-    gain = inputs.pop("gain", None)
-    factor = _factor_of(spec, inputs)
-    halves = _take_halves(inputs)
-    output = subtract(spec.attention, factor, halves)
-    return output if spec.norm is None else _normalise(spec, norm, output, gain)
-
-
-def combine_outputs(
-    spec: Differential, norm: Norm, one: Any, other: Any, factor: Any, gain: Any = None
-) -> Any:
-    """Return A₁ V − λ A₂ V of two outputs, by a form of the norm if the specification has one."""
-    output = one - factor * _store(other)
-    return output if spec.norm is None else _normalise(spec, norm, output, gain)
-
-
-def _normalise(spec: Differential, norm: Norm, output: Any, gain: Any) -> Any:
-    return norm(output, Fraction(spec.eps), gain) * _round_constant(1 - spec.init, output)
-
-
-def _factor_of(spec: Differential, inputs: dict[str, Any]) -> Any:
-    """Return λ, taken out of the inputs if it is one of them: for several heads as (h, 1, 1)."""
-    if spec.factor != "given":
-        return _round_constant(spec.factor, inputs["q"])
-    if "lam" not in inputs:
-        raise InputError("Differential: λ is an input; hint: lam=…, or Differential(factor=0.8)")
-    factor = inputs.pop("lam")
-    return per_head(factor) if spec.attention.heads > 1 else factor
 
 
 def _round_constant(value: float | Fraction, like: Any) -> Any:
     """Return a constant, which code may hold in the format of the inputs."""
-    return _store(number(value, like))
-
-
-def _store(a: Any) -> Any:
-    """Return the same numbers; on ``rounded``, as code may store them: in the format of the inputs."""
-    return a.as_input() if hasattr(a, "as_input") else a
+    return store_as_input(number(value, like))
 
 
 def _take_halves(inputs: Mapping[str, Any]) -> Halves:
     """Return the inputs of both attentions: the halves of the columns of q and k, and all of v and of the masks."""
-    first, second = dict(inputs), dict(inputs)
-    for name in ("q", "k"):
-        columns = int(inputs[name].shape[-1])
-        if columns % 2:
-            raise InputError(
-                f"Differential: {name} has {columns} columns, which are no two halves; hint: 2 d_k columns"
-            )
-        first[name] = inputs[name][..., : columns // 2]
-        second[name] = inputs[name][..., columns // 2 :]
+    first, second = (
+        {**inputs, **{name: _take_half(name, half, inputs[name]) for name in "qk"}}
+        for half in range(2)
+    )
     return first, second
 
 
 # -- ways --------------------------------------------------------------------------------------------------------------
-def _weights_and_values(attention: Attention, half: dict[str, Any]) -> tuple[Any, Any]:
-    values = reference.variant_values(attention, half)
-    steps = attention.pipeline([n for n in half if half[n] is not None])
-    return values["weights"], values[reference.values_name(steps)]
-
-
-def _subtract_weights(attention: Attention, factor: Any, halves: Halves) -> Any:
-    """Return (A₁ − λ A₂) V."""
-    (one, v), (other, _) = (_weights_and_values(attention, half) for half in halves)
-    difference = _store(one) - factor * _store(other)
-    return weighted_values(_store(difference), v)
-
-
-def _subtract_outputs(way: Compute, attention: Attention, factor: Any, halves: Halves) -> Any:
-    """Return A₁ V − λ A₂ V, each by this way of computing (output, L)."""
-    one, other = (_store(way(**half)[0]) for half in halves)
-    return one - factor * other
-
-
 def _list_ways(spec: Differential) -> tuple[Compute, ...]:
     """Return every way of subtracting, with every form of the norm."""
-    differences: list[Difference] = [_subtract_weights]
-    differences += [
-        partial(_subtract_outputs, way) for way in lse.ways(replace(spec.attention, lse=True))
-    ]
-    forms = NORM_FORMS if spec.norm is not None else NORM_FORMS[:1]
-    return tuple(partial(_run, spec, subtract, norm) for norm in forms for subtract in differences)
+    _, *others = lse.ways(replace(spec.attention, lse=True))
+    differences: list[Mapping[str, OtherStep]] = [{}, _subtract_before_values(spec)]
+    differences += [replace_output(spec, partial(_attend_by, way)) for way in others]
+    forms = norm_forms("rms", "normed").values() if spec.norm is not None else ({},)
+    every = [{**difference, **form} for form in forms for difference in differences]
+    return tuple(ChangedSteps(spec, changes) for changes in every)
 
 
-def _make_norm_form(form: Callable[..., Any]) -> Norm:
-    return lambda x, eps, gain: form(eps, mean_square, x, gain)
+def _attend_by(way: Compute, attention: Attention, arrays: Values) -> dict[str, Any]:
+    """Return the output by a way of computing (output, L)."""
+    return {"output": way(**arrays)[0]}
 
 
-#: o/√(mean(o²) + ε) · g; then o r · g with r the reciprocal of the root; o s with s = g r; and the first with o/√…
-#: stored in the format of the inputs, before it is multiplied by the gain.
-NORM_FORMS: tuple[Norm, ...] = (rms_norm, *map(_make_norm_form, (folded, affine_folded, stored)))
+def _subtract_before_values(spec: Differential) -> dict[str, OtherStep]:
+    """Return the changes by which (A₁ − λ A₂) V is computed, and none of both outputs."""
+    outputs = {f"{prefix}output": skip_step for prefix in PREFIXES}
+    wrong: Wrong = lambda at: subtractions.multiply_difference(at, _subtract)  # noqa: E731
+    return {**outputs, "difference": change("difference", wrong)}
 
 
 # -- the definition ----------------------------------------------------------------------------------------------------
@@ -240,28 +344,27 @@ def subject(spec: Differential, layout: Layout = "nd") -> Definition:
     attention = spec.attention
     attending.check(attention, "Differential", layout)
 
-    def laid(run: Compute) -> Compute:
-        return attending.in_order(layout, ("q", "k", "v"), run)
-
-    def made(variant: reference.Variant) -> Compute:
-        return laid(partial(_run, spec, partial(_of_variants, (variant, variant)), rms_norm))
+    def run_variant(variant: reference.Variant, prefixes: tuple[str, ...] = PREFIXES) -> Compute:
+        return change_attention(spec, variant, prefixes)
 
     names = frozenset(("q", "k", "v", *inputs.needed(attention, "qkv")))
-    wrong = WrongAttention(attention, names, made)
+    wrong = WrongAttention(attention, names, run_variant)
     return attending.of_attention(
         attention,
         layout,
         wrong,
+        make=partial(
+            define_in_steps, spec, laid=partial(attending.in_order, layout, ("q", "k", "v"))
+        ),
         title=called(spec),
         step="weights",
         outputs=("output",),
         inputs=_list_inputs(spec, layout),
-        ways=tuple(map(laid, _list_ways(spec))),
-        mistakes=Later(lambda: (replace(m, way=laid(m.run)) for m in _yield_mistakes(spec))),
-        others=Later(lambda: _yield_wrong_attentions(spec, wrong, laid)),
+        ways=_list_ways(spec),
+        others=Later(lambda: _yield_wrong_attentions(wrong, run_variant)),
         numbered=(
-            *attending.by_number(attention, made, {*SCORES, "weights"}),
-            *_yield_numbered(spec, laid),
+            *attending.by_number(attention, run_variant, {*SCORES, "weights"}),
+            *by_role.families(spec, {"factor": _families_of_factor}),
         ),
         settings=attending.settings(attention) | _settings(spec),
         inner=_make_inner_attention(spec, layout, wrong),
@@ -344,325 +447,29 @@ def _double_columns(a: Floats) -> Floats:
 _STEPS_OF_ONE_HALF = ("scale", "mask", "softcap", "bias")
 
 
-#: What both attentions are, the first and the second.
-Variants = tuple[reference.Variant, reference.Variant]
-
-
-def _in_one_half(place: int, variant: reference.Variant) -> Variants:
-    """Return this variant for one of the two attentions, and the right one for the other."""
-    return (reference.RIGHT, variant) if place else (variant, reference.RIGHT)
-
-
-def _of_variants(
-    variants: Variants,
-    attention: Attention,
-    factor: Any,
-    halves: Halves,
-) -> Any:
-    """Return A₁ V − λ A₂ V with a variant of the attention for each half."""
-    one, other = (
-        reference.variant_values(attention, half, variant)["output"]
-        for half, variant in zip(halves, variants, strict=True)
-    )
-    return one - factor * other
-
-
 def _yield_wrong_attentions(
-    spec: Differential, wrong: WrongAttention, laid: Callable[[Compute], Compute]
+    wrong: WrongAttention, run_variant: Callable[..., Compute]
 ) -> Iterator[Mistake]:
     """Yield the mistakes of the attention: in both halves, then in one of them."""
     yield from attending.known_mistakes(wrong)
-    for place, word in enumerate(("first", "second")):
-
-        def made(variant: reference.Variant, place: int = place) -> Compute:
-            pair = _in_one_half(place, variant)
-            return laid(partial(_run, spec, partial(_of_variants, pair), rms_norm))
-
-        lead = f"in the {word} of the two attentions alone: "
-        one = replace(wrong, run=made, lead=lead, takes=lambda m: m.step in _STEPS_OF_ONE_HALF)
+    for prefix in PREFIXES:
+        run = partial(run_variant, prefixes=(prefix,))
+        lead = f"in the {prefix[:-1]} of the two attentions alone: "
+        one = replace(wrong, run=run, lead=lead, takes=lambda m: m.step in _STEPS_OF_ONE_HALF)
         yield from attending.known_mistakes(one)
 
 
-def _yield_mistakes(spec: Differential) -> Iterator[Mistake]:
-    """Yield mistakes in the difference, in its halves, and in the norm."""
-    for words, wrong in _WRONG_DIFFERENCES.items():
-        yield Mistake("weights", words, partial(_run, spec, wrong, rms_norm))
-    for words, exchanged in _WRONG_HALVES.items():
-        yield Mistake("split", words, partial(_run_with_other_halves, spec, exchanged))
-    if spec.attention.scale is None and spec.attention.score == "dot":
-        words = "scores are scaled by 1/√(2 d_k), the width of both halves"
-        narrow = partial(_run, spec, _scale_by_both_widths, rms_norm)
-        yield Mistake("scale", words, narrow)
-    if isinstance(spec.attention.position, Rotary):
-        words = "whole heads are rotated, not each of their halves"
-        rotated = partial(_run, spec, _rotate_whole_heads, rms_norm)
-        yield Mistake("position", words, rotated)
-    if spec.attention.masks_anything:
-        for place, word in enumerate(("first", "second")):
-            unmasked = partial(_run, spec, partial(_without_mask, place), rms_norm)
-            yield Mistake("mask", f"the {word} softmax has no mask", unmasked)
-    if spec.factor == "given" and spec.attention.heads > 1:
-        for words, other in _FACTORS_OF_OTHER_HEADS.items():
-            wrong_factors = partial(_run_with_other_factors, spec, other)
-            yield Mistake("weights", words, wrong_factors)
-    if spec.norm is not None:
-        yield from _yield_norm_mistakes(spec)
-
-
-def _difference_of_weights(change: Callable[[Any, Any, Any], Any]) -> Difference:
-    """Return a difference with other weights, made of λ and the weights of both halves."""
-
-    def subtract(attention: Attention, factor: Any, halves: Halves) -> Any:
-        (one, v), (other, _) = (_weights_and_values(attention, half) for half in halves)
-        return weighted_values(change(factor, one, other), v)
-
-    return subtract
-
-
-def _subtract_scores(attention: Attention, factor: Any, halves: Halves) -> Any:
-    """Return softmax(S₁ − λ S₂) V."""
-    first, second = (reference.variant_values(attention, half) for half in halves)
-    name = "scaled" if "scaled" in first else "scores"
-    # Forbidden keys are forbidden afterwards, as −∞ takes no part in a difference.
-    difference = first[name] - factor * second[name]
-    variant = reference.Variant({name: lambda spec, values: difference})
-    return reference.variant_values(attention, halves[0], variant)["output"]
-
-
-def _clipped(factor: Any, one: Any, other: Any) -> Any:
-    difference = one - factor * other
-    return namespace_of(difference).maximum(difference, 0 * difference)
-
-
-def _by_its_sum(factor: Any, one: Any, other: Any) -> Any:
-    difference = one - factor * other
-    return difference / namespace_of(difference).sum(difference, axis=-1, keepdims=True)
-
-
-_WRONG_DIFFERENCES: dict[str, Difference] = {
-    "λ is left out: the whole second softmax is subtracted": _difference_of_weights(
-        lambda factor, one, other: one - other
-    ),
-    "the second softmax is left out": _difference_of_weights(lambda factor, one, other: one),
-    "λ times the second softmax is added, not subtracted": _difference_of_weights(
-        lambda factor, one, other: one + factor * other
-    ),
-    "the second softmax is added, without λ": _difference_of_weights(
-        lambda factor, one, other: one + other
-    ),
-    "λ multiplies the first softmax, not the second": _difference_of_weights(
-        lambda factor, one, other: factor * one - other
-    ),
-    "λ multiplies both softmaxes": _difference_of_weights(
-        lambda factor, one, other: factor * (one - other)
-    ),
-    "the softmaxes are mixed: (1 − λ) times the first, less λ times the second": (
-        _difference_of_weights(lambda factor, one, other: one - factor * (one + other))
-    ),
-    "the second softmax has the factor 1 − λ, not λ": _difference_of_weights(
-        lambda factor, one, other: one - other + factor * other
-    ),
-    "the second softmax has the factor λ², not λ": _difference_of_weights(
-        lambda factor, one, other: one - factor * factor * other
-    ),
-    "the difference is negated: λ times the second softmax, less the first": (
-        _difference_of_weights(lambda factor, one, other: factor * other - one)
-    ),
-    "negative weights of the difference are set to 0": _difference_of_weights(_clipped),
-    "the weights of the difference are divided by their sum": _difference_of_weights(_by_its_sum),
-    "scores are subtracted, and one softmax is taken: softmax(S₁ − λ S₂)": _subtract_scores,
-}
-
-
-def _exchange(a: Any) -> Any:
-    half = int(a.shape[-1]) // 2
-    return namespace_of(a).concat((a[..., half:], a[..., :half]), axis=-1)
-
-
-def _repeat_half(start: int, a: Any) -> Any:
-    half = int(a.shape[-1]) // 2
-    part = a[..., start * half : (start + 1) * half]
-    return namespace_of(a).concat((part, part), axis=-1)
-
-
-def _take_alternating(a: Any) -> Any:
-    return namespace_of(a).concat((a[..., 0::2], a[..., 1::2]), axis=-1)
-
-
-@dataclass(frozen=True)
-class _OtherHalves:
-    """Other columns of queries and keys, before their halves are taken."""
-
-    queries: Callable[[Any], Any] = lambda a: a
-    keys: Callable[[Any], Any] = lambda a: a
-
-
-_first_twice, _second_twice = partial(_repeat_half, 0), partial(_repeat_half, 1)
-_WRONG_HALVES: dict[str, _OtherHalves] = {
-    "the halves are exchanged: λ times the first softmax is subtracted from the second": (
-        _OtherHalves(_exchange, _exchange)
-    ),
-    "queries of one half meet keys of the other": _OtherHalves(queries=_exchange),
-    "the halves are the columns with even and with odd numbers": (
-        _OtherHalves(_take_alternating, _take_alternating)
-    ),
-    "both softmaxes are those of the first half": _OtherHalves(_first_twice, _first_twice),
-    "both softmaxes are those of the second half": _OtherHalves(_second_twice, _second_twice),
-    "both softmaxes have the queries of the first half": _OtherHalves(queries=_first_twice),
-    "both softmaxes have the queries of the second half": _OtherHalves(queries=_second_twice),
-    "both softmaxes have the keys of the first half": _OtherHalves(keys=_first_twice),
-    "both softmaxes have the keys of the second half": _OtherHalves(keys=_second_twice),
-}
-
-
-def _run_with_other_halves(spec: Differential, other: _OtherHalves, **inputs: Any) -> Any:
-    changed = inputs | {"q": other.queries(inputs["q"]), "k": other.keys(inputs["k"])}
-    return _run(spec, _subtract_weights, rms_norm, **changed)
-
-
-def _scale_by_both_widths(attention: Attention, factor: Any, halves: Halves) -> Any:
-    q = halves[0]["q"]
-    both = mistake.root(q, 2 * int(q.shape[-1]))
-    variant = reference.Variant({"scaled": lambda spec, values: values["scores"] / both})
-    return _of_variants((variant, variant), attention, factor, halves)
-
-
-def _rotate_whole_heads(attention: Attention, factor: Any, halves: Halves) -> Any:
-    """Return the difference with queries and keys that were rotated with twice the columns, and cut afterwards."""
-    one, other = halves
-    concat = namespace_of(one["q"]).concat
-    whole = one | {n: concat((one[n], other[n]), axis=-1) for n in ("q", "k")}
-    values = reference.variant_values(attention, whole)
-    names = ("q_rotated", "k_rotated")
-    first, second = (
-        reference.Variant({n: partial(_cut_half, values[n], place) for n in names})
-        for place in (0, 1)
-    )
-    return _of_variants((first, second), attention, factor, halves)
-
-
-def _cut_half(columns: Any, place: int, spec: Attention, values: Any) -> Any:
-    half = int(columns.shape[-1]) // 2
-    return columns[..., place * half : (place + 1) * half]
-
-
-def _without_mask(place: int, attention: Attention, factor: Any, halves: Halves) -> Any:
-    unmasked = reference.Variant(
-        {"masked": lambda spec, values: mistake.before(spec, values, "masked")}
-    )
-    return _of_variants(_in_one_half(place, unmasked), attention, factor, halves)
-
-
-def _take_first_factor(lam: Any) -> Any:
-    return lam[:1] + 0 * lam
-
-
-def _take_mean_factor(lam: Any) -> Any:
-    return namespace_of(lam).mean(lam, axis=0, keepdims=True) + 0 * lam
-
-
-def _take_next_factors(lam: Any) -> Any:
-    return namespace_of(lam).roll(lam, -1, axis=0)
-
-
-def _reverse_factors(lam: Any) -> Any:
-    return namespace_of(lam).flip(lam, axis=0)
-
-
-#: λ of other heads, from all of them: (h,).
-_FACTORS_OF_OTHER_HEADS: dict[str, Callable[[Any], Any]] = {
-    "each head has the λ of the first head": _take_first_factor,
-    "each head has the λ of the next head": _take_next_factors,
-    "each head has the λ of the head at its place from the last": _reverse_factors,
-    "each head has the mean of all λ": _take_mean_factor,
-}
-
-
-def _run_with_other_factors(spec: Differential, other: Callable[[Any], Any], **inputs: Any) -> Any:
-    return _run(spec, _subtract_weights, rms_norm, **inputs | {"lam": other(inputs["lam"])})
-
-
-# -- mistakes of the norm ----------------------------------------------------------------------------------------------
-def _yield_norm_mistakes(spec: Differential) -> Iterator[Mistake]:
-    """Yield mistakes in the norm, in its place, and in the factor after it."""
-
-    def mistaken(words: str, how: Callable[..., Any]) -> Mistake:
-        return Mistake("norm", words, partial(how, spec))
-
-    yield mistaken("the norm of the output is left out", _run_without_norm)
-    yield mistaken(
-        "each of the two outputs is normalised, not their difference", _run_with_norms_before
-    )
-    for words, factor in _OTHER_FACTORS_OF_NORM.items():
-        yield mistaken(words, partial(_run_with_other_factor_of_norm, factor))
-    axes = _AXES_OF_HEADS if spec.attention.heads > 1 else {}
-    for words, how in norms.norms("rms", Fraction(spec.eps), axes):
-        # This norm has no bias.
-        if "bias" in words:
-            continue
-        yield mistaken(f"in the norm of the output: {words}", partial(_run_with_other_norm, how))
-
-
-_AXES_OF_HEADS = {(-2,): "the tokens", (-1, -3): "the columns of all heads"}
-#: Other factors after the norm, from λ_init and λ.
-_OTHER_FACTORS_OF_NORM: dict[str, Callable[[Any, Any], Any]] = {
-    "the factor 1 − λ_init of the norm is left out": lambda init, factor: 0 * init + 1,
-    "the factor of the norm is λ_init, not 1 − λ_init": lambda init, factor: init,
-    "the factor of the norm is 1 − λ, not 1 − λ_init": lambda init, factor: 1 - factor,
-    "the norm is divided by 1 − λ_init, not multiplied": lambda init, factor: 1 / (1 - init),
-}
-
-
-def _run_without_norm(spec: Differential, **inputs: Any) -> Any:
-    output = _run_heads(spec, **inputs)
-    return output * number(1 - spec.init, output)
-
-
-def _run_heads(spec: Differential, **inputs: Any) -> Any:
-    """Return each head's output before the norm."""
-    bare = replace(spec, norm=None, eps=0, init=0)
-    inputs.pop("gain", None)
-    return _run(bare, _subtract_weights, rms_norm, **inputs)
-
-
-def _run_with_norms_before(spec: Differential, **inputs: Any) -> Any:
-    gain = inputs.pop("gain", None)
-    factor = _factor_of(spec, inputs)
-    one, other = (
-        rms_norm(spec.attention(**half), Fraction(spec.eps), gain) for half in _take_halves(inputs)
-    )
-    difference = one - factor * other
-    return difference * number(1 - spec.init, difference)
-
-
-def _run_with_other_factor_of_norm(
-    other: Callable[[Any, Any], Any], spec: Differential, **inputs: Any
-) -> Any:
-    gain = inputs.get("gain")
-    factor = _factor_of(spec, dict(inputs))
-    output = _run_heads(spec, **inputs)
-    return rms_norm(output, Fraction(spec.eps), gain) * other(number(spec.init, output), factor)
-
-
-def _run_with_other_norm(how: norms.Norm, spec: Differential, **inputs: Any) -> Any:
-    return _normalise(spec, how, _run_heads(spec, **inputs), inputs.get("gain"))
-
-
-def _yield_numbered(
-    spec: Differential, laid: Callable[[Compute], Compute]
-) -> Iterator[MistakeFamily]:
+def _families_of_factor(spec: Differential, step: Step) -> Iterator[MistakeFamily]:
     """Yield another λ, and λ times a number where it is an input."""
+    is_given = spec.factor == "given"
 
-    def times(x: float) -> Compute:
-        def subtract(attention: Attention, factor: Any, halves: Halves) -> Any:
-            return _subtract_weights(attention, factor * number(x, factor), halves)
+    def way(x: float) -> ChangedSteps:
+        other: Wrong = lambda at: number(x, at.first)  # noqa: E731
+        times: Wrong = lambda at: at.right() * number(x, at.first)  # noqa: E731
+        return ChangedSteps(spec, {step.name: change(step.name, times if is_given else other)})
 
-        return laid(partial(_run, spec, subtract, rms_norm))
-
-    if spec.factor == "given":
-        yield MistakeFamily("weights", "λ is multiplied by {}", times, _OTHER_FACTORS)
+    if is_given:
+        yield MistakeFamily(step.blames, "λ is multiplied by {}", way, _OTHER_FACTORS)
     else:
-        other: Callable[[float], Compute] = lambda x: laid(replace(spec, factor=x))  # noqa: E731
-        yield MistakeFamily(
-            "weights", "λ is {}", other, _OTHER_FACTORS, lambda x: replace(spec, factor=x)
-        )
+        described: Callable[[float], Any] = lambda x: replace(spec, factor=x)  # noqa: E731
+        yield MistakeFamily(step.blames, "λ is {}", way, _OTHER_FACTORS, described)
