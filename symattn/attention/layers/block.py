@@ -300,11 +300,15 @@ class Stream:
         symbol: Node,
         written: str,
         reason: str = "",
+        *,
+        role: str = "",
+        blames: str = "",
     ) -> None:
         """Add a step called ``name``; ``of`` names inputs, by their keys in ``names``, or arrays computed before."""
         # The letters of the operands alone: a formula has no other names to replace.
         letters = {self.names.get(n, n): self.letters[n] for n in of}
-        self.append(Part(self.prefix + name, tuple(letters), run, symbol, written, letters, reason))
+        step = Part(self.prefix + name, tuple(letters), run, symbol, written, letters, reason)
+        self.append(replace(step, role=role, blames=blames))
 
     def append(self, part: Part) -> None:
         """Add a step, whose array the next one reads."""
@@ -319,9 +323,9 @@ class Stream:
         parameters = [f"{norm}.{n}" for n in keys]
         places = {key: f"@{place}" for place, key in enumerate(keys, 1)}
         written = norms.write_norm(kind, "@0", **places, eps=eps)
-        self.add(
-            result, run, [self.now, *parameters], letter, written, f"{TITLES[kind]} of each token"
-        )
+        of, reason = [self.now, *parameters], f"{TITLES[kind]} of each token"
+        record = {"role": f"{kind} norm", "blames": "norm"}
+        self.add(result, run, of, letter, written, reason, **record)
 
 
 def _add_sublayer_with_norm(
@@ -342,9 +346,8 @@ def _add_sublayer_with_norm(
         norm(after, f"{after}.output", name("N"))
     added = result if "outside" not in where else f"{part}_sum"
     sum_ = letter if "outside" not in where else name("R")
-    stream.add(
-        added, partial(_add_part_to_residual, part), [x, stream.now], sum_, "@0 + @1", "residual"
-    )
+    run, record = partial(_add_part_to_residual, part), {"role": "residual", "blames": "residual"}
+    stream.add(added, run, [x, stream.now], sum_, "@0 + @1", "residual", **record)
     if "outside" in where:
         norm(f"{part}_norm", result, letter)
 
@@ -409,9 +412,9 @@ def _add_mlp_steps(block: Block, stream: Stream, part: str) -> None:
     # The gate comes first, as ``gated`` takes it.
     of = [f"{stream.prefix}mlp.{n}" for n in ("gate", "up") if block.gated or n == "up"]
     written = f"{activation.sign}(@0){' ⊙ @1' * block.gated}"
-    stream.add(
-        "mlp.hidden", run, of, name("F"), written, f"{'gated, ' * block.gated}number by number"
-    )
+    reason = f"{'gated, ' * block.gated}number by number"
+    record = {"role": "activation", "blames": "project"}
+    stream.add("mlp.hidden", run, of, name("F"), written, reason, **record)
     _add_linear_mlp_step(stream, "down", stream.now, name("M"), "output")
 
 
@@ -419,6 +422,6 @@ def _add_linear_mlp_step(
     stream: Stream, which: str, x: str, letter: Node, result: str = ""
 ) -> None:
     names = [n for n in (f"mlp.w_{which}", f"mlp.b_{which}") if n in stream.names]
-    stream.add(
-        f"mlp.{result or which}", project, [x, *names], letter, "@0 @1" + " + @2" * (len(names) > 1)
-    )
+    written = "@0 @1" + " + @2" * (len(names) > 1)
+    record = {"role": "projection", "blames": "project"}
+    stream.add(f"mlp.{result or which}", project, [x, *names], letter, written, **record)
