@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from symattn.attention.constants import number
-from symattn.attention.flow import Step as Part
-from symattn.attention.flow import run_steps, run_until
+from symattn.attention.flow import Step, run_steps
 from symattn.attention.layers.block import Block, norm_places
-from symattn.attention.layers.steps import ACTIVATIONS, relu, sigmoid
+from symattn.bounds.changed_steps import in_stated_steps
 from symattn.bounds.inputs import measure_largest_score
-from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
-from symattn.bounds.reference import Run, Variant, variant_values
+from symattn.bounds.mistake import Mistake, Wrong
+from symattn.bounds.reference import Run
 from symattn.bounds.reference import run as run_attention
 from symattn.document.errors import InputError
 from symattn.verification.definitions import attending
+from symattn.verification.definitions.attention_steps import change_attention
+from symattn.verification.definitions.block_flow import INPUTS_OF_ATTENTION, PREFIX, BlockFlow
 from symattn.verification.definitions.definition_forms import Later
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.inner_attention import (
@@ -29,8 +27,11 @@ from symattn.verification.definitions.inner_attention import (
 )
 from symattn.verification.definitions.inputs_by_letters import FAMILIES
 from symattn.verification.definitions.output_run import OutputRun
+from symattn.verification.definitions.stated_definition import define_in_steps
 from symattn.verification.input_source import Array, Random
-from symattn.verification.rules.norms import norms as of_norms
+from symattn.verification.rules import by_role
+from symattn.verification.rules.by_role import OF_ATTENTION
+from symattn.verification.rules.steps import left_out
 
 # n, d_model, d_k, d_v and the hidden width of each case.
 _SIZES = (
@@ -88,19 +89,20 @@ def subject(spec: Block) -> Definition:
         Input(n, s, _WORDS[n], entries[n], ".w_" in n, step="norm" if "norm" in n else "project")
         for n, s in shapes.items()
     )
-    wrong = WrongAttention(a, _NAMES_OF_ATTENTION, partial(_of_variant, spec))
+    flow = BlockFlow(spec)
+    run_variant = partial(change_attention, flow)
+    wrong = WrongAttention(a, frozenset(flow.taken), run_variant)
     letters = [dict(zip(("n", "m", "d_k", "d_v", "f"), s, strict=True)) for s in _SIZES]
     letters = [s | ({"h": a.heads, "g": a.key_heads} if a.heads > 1 else {}) for s in letters]
-    return Definition(
+    return define_in_steps(
+        flow,
+        "output",
+        (Input("x", "b n m", "hidden_states h tokens inputs"), *weights),
+        [s | ({"b": 2} if i == 1 else {}) for i, s in enumerate(letters)],
+        rules={OF_ATTENTION: _yield_likely_mistakes_of_attention},
         title=f"Block({spec.order}, norm={spec.norm}, activation={spec.activation}{', gated' * spec.gated})",
-        step="output",
-        inputs=(Input("x", "b n m", "hidden_states h tokens inputs"), *weights),
-        outputs=("output",),
-        ways=(spec,),
-        mistakes=tuple(_yield_block_mistakes(spec)),
-        others=Later(lambda: _by_rule(spec, wrong)),
-        numbered=tuple(_yield_numbered_block_mistakes(spec)),
-        shapes=tuple(s | ({"b": 2} if i == 1 else {}) for i, s in enumerate(letters)),
+        others=Later(lambda: attending.known_mistakes(wrong)),
+        numbered=(*attending.by_number(a, run_variant), *by_role.families(flow)),
         families={n: FAMILIES[n] for n in ("normal", "integer")},
         settings={"eps": float(spec.eps), "heads": a.heads, "causal": a.causal},
         kept=frozenset("hg") if a.heads > 1 else frozenset(),
@@ -108,19 +110,28 @@ def subject(spec: Block) -> Definition:
         whole=("x attention.w_q attention.b_q", "x attention.w_k attention.b_k"),
         inner=InnerAttention(
             a,
-            tuple(sorted(_NAMES_OF_ATTENTION)),
+            tuple(sorted(flow.taken)),
             partial(_arrange_inputs_of_attention, spec),
-            partial(_measure_largest_score, spec),
+            partial(_measure_largest_score, flow),
             scaling="attention.w_q",
             wrong=wrong,
         ),
-        output_run=OutputRun(partial(_run_attention_of_block, spec)),
+        output_run=OutputRun(partial(_run_attention_of_block, flow)),
     )
 
 
+def _yield_likely_mistakes_of_attention(flow: BlockFlow, step: Step) -> Iterator[Mistake]:
+    """Yield the likely mistakes of the attention, which give its steps power; all others come by its own rules."""
+    a = flow.inner
+    if a.causal and step.name == f"{PREFIX}masked":
+        yield in_stated_steps(flow, "mask", "the causal mask is left out", {step.name: left_out})
+    if a.scale is None and step.name == f"{PREFIX}scaled":
+        narrow: Wrong = lambda at: at.first / at.size("attention.q")  # noqa: E731
+        yield in_stated_steps(flow, "scale", "scores are not scaled", {step.name: left_out})
+        yield in_stated_steps(flow, "scale", "scores are scaled by 1/d_k", {step.name: narrow})
+
+
 # -- the attention inside ----------------------------------------------------------------------------------------------
-#: The attention of a block takes tokens and projections, and no masks of its own.
-_NAMES_OF_ATTENTION = frozenset(("x", "w_q", "w_k", "w_v", "w_o"))
 _PROJECTIONS = ("w_q", "w_k", "w_v")
 
 
@@ -139,7 +150,7 @@ def _arrange_inputs_of_attention(spec: Block, made: Mapping[str, Array]) -> dict
         rows, columns = ((0, 2), (0, 0)), ((0, 0), (0, 2))
         arrays |= {n: np.pad(made[n], rows) * deviation for n in _PROJECTIONS}
         arrays["w_o"] = np.pad(made["w_o"], columns)
-    result = {n if n == "x" else f"attention.{n}": arrays[n] for n in _NAMES_OF_ATTENTION}
+    result = {name: arrays[n] for n, name in INPUTS_OF_ATTENTION.items()}
     ones, zeros = (np.full(result["x"].shape[-1:], number) for number in (1.0, 0.0))
     norm = {"attention_norm.gain": ones, "attention_norm.bias": zeros}
     return result | (norm if is_normed else {})
@@ -161,301 +172,24 @@ def _even_out_tokens(x: Array, is_centred: bool) -> tuple[Array, float]:
     return tokens, (total / tokens.shape[-1]) ** 0.5 or 1.0
 
 
-def _read_attention_inputs(spec: Block, inputs: Mapping[str, Array]) -> dict[str, Array]:
+def _read_attention_inputs(flow: BlockFlow, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
     """Return the tokens that the attention of a block reads, and its projections, in float64."""
     arrays = {n: np.asarray(a, dtype=np.float64) for n, a in inputs.items()}
-    steps = spec.pipeline(arrays)
-    first = next(step for step in steps if step.name.startswith("attention."))
+    before, _ = flow.split_steps(frozenset(arrays))
     with np.errstate(all="ignore"):
-        tokens = run_until(steps, arrays, first.name)[first.of[0]]
-    own = {n: arrays[f"attention.{n}"] for n in _NAMES_OF_ATTENTION - {"x"}}
-    return {"x": tokens, **own}
+        values = run_steps(before, arrays)
+    return flow.select_arrays_of_attention(values)
 
 
-def _measure_largest_score(spec: Block, inputs: Mapping[str, Array]) -> float:
+def _measure_largest_score(flow: BlockFlow, inputs: Mapping[str, Array]) -> float:
     """Return the largest |s| before masks, in float64."""
-    return measure_largest_score(spec.attention, _read_attention_inputs(spec, inputs))
+    return measure_largest_score(flow.inner, _read_attention_inputs(flow, inputs))
 
 
-def _run_attention_of_block(spec: Block, inputs: Mapping[str, Array]) -> Run:
+def _run_attention_of_block(flow: BlockFlow, inputs: Mapping[str, Array]) -> Run:
     """Return the run of the attention, whose rows that are lost are lost in the block's output."""
-    return run_attention(spec.attention, _read_attention_inputs(spec, inputs))
+    return run_attention(flow.inner, _read_attention_inputs(flow, inputs))
 
 
 def _draw_quarter_entries(low: int, high: int, shape: tuple[int, ...], rng: Random) -> Array:
     return rng.integers(low, high, shape) / 4.0
-
-
-_PARTS = ("attention", "the feed-forward layer")
-
-
-# -- mistakes ----------------------------------------------------------------------------------------------------------
-def _yield_block_mistakes(spec: Block) -> Iterator[Mistake]:
-    def mistake(step: str, cause: str, **fields: Any) -> Mistake:
-        other = replace(spec, **fields)
-        return Mistake(step, cause, other, spec=other)
-
-    places = {
-        "pre": "before each part",
-        "post": "after each residual",
-        "inner": "after each part, before its residual",
-    }
-
-    def parts(step: str, cause: str, change: Callable[[list[Part]], list[Part]]) -> Mistake:
-        return Mistake(step, cause, partial(_run_changed_block, spec, change))
-
-    if spec.norm:
-        for order, words in places.items():
-            # A parallel layer has no norm after each residual.
-            if order != spec.order and not (order == "post" and spec.parallel):
-                moved = mistake(
-                    "norm", f"the norms stand {words}, not {places[spec.order]}", order=order
-                )
-                yield moved
-                for late in (False, True) if spec.activation and not spec.parallel else ():
-                    one = f"the norm of {_PARTS[late]} stands {_of_one(words)}, not {_of_one(places[spec.order])}"
-                    yield Mistake("norm", one, partial(_in_two_orders, spec, moved.spec, late))
-        other = "rms" if spec.norm == "layer" else "layer"
-        yield mistake(
-            "norm", f"the norms are {'RMSNorm' if other == 'rms' else 'LayerNorm'}", norm=other
-        )
-        for words, taken in _NORMS_TAKEN.items():
-            yield Mistake("norm", words, partial(_with_other_norms, spec, taken))
-        for norm in norm_places(spec):
-            words = f"the norm of {_name_block_sublayer(norm)} is left out"
-            yield parts(
-                "norm",
-                words,
-                partial(_replace_block_norms, [norm], lambda x, eps, **inputs: x, spec.eps),
-            )
-    for k, part in enumerate(_PARTS[: 1 + bool(spec.activation)]):
-        yield parts(
-            "residual",
-            f"the residual around {part} is left out",
-            partial(_scale_residual_summands, k, (0,), 0),
-        )
-        # Only norms before the parts stand where a residual could start after them.
-        if spec.norm and spec.order == "pre":
-            cause = f"the residual around {part} starts from the tokens after the norm"
-            yield parts("residual", cause, partial(_redirect_residual_source, k, "norm"))
-    if spec.activation:
-        words = "the last residual starts from the tokens before attention"
-        yield parts("residual", words, partial(_redirect_residual_source, 1, "x"))
-        # A parallel layer cannot have norms after residuals.
-        if spec.order != "post":
-            read = "what attention gave" if spec.parallel else "what attention reads"
-            yield mistake(
-                "residual", f"the feed-forward layer reads {read}", parallel=not spec.parallel
-            )
-        for name in ("relu", "gelu", "gelu_tanh", "silu"):
-            if name != spec.activation:
-                yield mistake(
-                    "project", f"the activation is {name}, not {spec.activation}", activation=name
-                )
-    a = spec.attention  # its other mistakes come by rule; these give its steps power
-    if a.causal:
-        yield mistake("mask", "the causal mask is left out", attention=replace(a, causal=False))
-    if a.scale is None:
-        yield mistake("scale", "scores are not scaled", attention=replace(a, scale=1))
-        yield mistake("scale", "scores are scaled by 1/d_k", attention=replace(a, scale="1/d_k"))
-
-
-def _by_rule(spec: Block, of_attention: WrongAttention) -> Iterator[Mistake]:
-    """Yield the mistakes of a block's attention, of its norms, and between the feed-forward layer's projections."""
-    yield from attending.known_mistakes(of_attention)
-    places = list(norm_places(spec))
-    for words, how in (
-        of_norms("layer" if spec.norm == "layer" else "rms", spec.eps, {}) if spec.norm else ()
-    ):
-        yield Mistake(
-            "norm",
-            f"in the norms: {words}",
-            partial(_run_changed_block, spec, partial(_replace_block_norms, places, how, spec.eps)),
-        )
-        # With a single norm, the norm alone is the same mistake as all norms.
-        for name in places if len(places) > 1 else ():
-            wrong = partial(
-                _run_changed_block, spec, partial(_replace_block_norms, [name], how, spec.eps)
-            )
-            yield Mistake("norm", f"in the norm of {_name_block_sublayer(name)}: {words}", wrong)
-    if spec.activation:
-        f: Any = ACTIVATIONS[spec.activation].run
-        for words, hidden in HIDDEN[spec.gated].items():
-            yield Mistake(
-                "project",
-                words,
-                partial(
-                    _run_changed_block,
-                    spec,
-                    partial(_replace_hidden_activation, partial(hidden, f)),
-                ),
-            )
-
-
-def _yield_numbered_block_mistakes(spec: Block) -> Iterator[MistakeFamily]:
-    """Yield mistakes of attention with a number; factors in residuals; and x σ(θ x) as activation, such as the quick
-    GELU with θ = 1.702."""
-    yield from attending.by_number(spec.attention, partial(_of_variant, spec))
-    sizes = tuple(map(float, np.geomspace(0.1, 10, 11)))
-    for k, part in enumerate(_PARTS[: 1 + bool(spec.activation)]):
-        for what, places in _SUMMANDS.items():
-            times: Callable[[float], Compute] = lambda x, k=k, places=places: partial(  # type: ignore[misc] # noqa: E731
-                _run_changed_block, spec, partial(_scale_residual_summands, k, places, x)
-            )
-            words = f"in the residual around {part}, {what} is multiplied by {{}}"
-            yield MistakeFamily("residual", words, times, (*(-x for x in reversed(sizes)), *sizes))
-
-    def activate_by(f: Callable[[Any], Any]) -> Compute:
-        hidden = (lambda gate, up: f(gate) * up) if spec.gated else f
-        return partial(_run_changed_block, spec, partial(_replace_hidden_activation, hidden))
-
-    def quick(theta: float) -> Compute:
-        return activate_by(lambda z: z * sigmoid(z * number(theta, z)))
-
-    def leaky(slope: float) -> Compute:
-        # max(−z, 0) is −z where z is below 0, and 0 elsewhere.
-        return activate_by(lambda z: relu(z) - number(slope, z) * relu(-z))
-
-    if spec.activation:
-        words = "the activation is x σ({} x), as the quick GELU with 1.702"
-        yield MistakeFamily("project", words, quick, tuple(map(float, np.geomspace(0.25, 8, 25))))
-    if spec.activation == "relu":
-        words = "the activation is leaky: numbers below 0 are multiplied by {}, not by 0"
-        yield MistakeFamily("project", words, leaky, tuple(map(float, np.geomspace(1e-3, 1, 25))))
-
-
-#: Wrong steps between the projections of the feed-forward layer, with the activation f, by whether it is gated.
-HIDDEN: dict[bool, dict[str, Callable[..., Any]]] = {
-    False: {"the activation is left out": lambda f, up: up},
-    True: {
-        "the activation is left out": lambda f, gate, up: gate * up,
-        "the activation is that of the other projection: of up, not of the gate": lambda f, gate, up: (
-            gate * f(up)
-        ),
-        "the activation is that of both projections, up and gate": lambda f, gate, up: (
-            f(gate) * f(up)
-        ),
-        "the activation is that of the product of gate and up": lambda f, gate, up: f(gate * up),
-        "the gate is added, not multiplied": lambda f, gate, up: f(gate) + up,
-        "the gate is left out": lambda f, gate, up: f(up),
-    },
-}
-
-
-def _replace_hidden_activation(hidden: Callable[..., Any], parts: list[Part]) -> list[Part]:
-    """Replace the step between the projections of the feed-forward layer."""
-    return [replace(p, run=hidden) if p.name == "mlp.hidden" else p for p in parts]
-
-
-def _of_one(place: str) -> str:
-    return place.replace("each part", "it").replace("each", "its")
-
-
-def _in_two_orders(spec: Block, other: Block, late: bool, **keywords: Any) -> Any:
-    """Run the block with one part, the ``late`` one or attention, as the other block has it."""
-    first, second = ([*b.pipeline(keywords)] for b in ((spec, other) if late else (other, spec)))
-    # Both orders meet after attention's residual, where the stream is the same.
-    until, since = (
-        1 + [p.name for p in parts].index("attention_stream") for parts in (first, second)
-    )
-    return run_steps([*first[:until], *second[since:]], keywords)["output"]
-
-
-def _of_variant(spec: Block, variant: Variant) -> Compute:
-    """Return the block whose parts of attention are replaced by one, a variant of it."""
-    start = "attention."
-
-    def attending(parts: list[Part]) -> list[Part]:
-        inner = [p for p in parts if p.name.startswith(start)]
-        weights = list(dict.fromkeys(n for p in inner for n in p.of if n.startswith(f"{start}w_")))
-
-        def attention(x: Any, *arguments: Any) -> Any:
-            own = dict(zip((n.removeprefix(start) for n in weights), arguments, strict=True))
-            return variant_values(spec.attention, {"x": x, **own}, variant)["output"]
-
-        # One part that calls a variant stands for all parts of attention.
-        whole = replace(inner[-1], of=(*inner[0].of[:1], *weights), run=attention)
-        return [whole if p is inner[-1] else p for p in parts if p not in inner[:-1]]
-
-    return partial(_run_changed_block, spec, attending)
-
-
-def _name_block_sublayer(name: str) -> str:
-    return _PARTS[not name.startswith("attention")]
-
-
-def _run_changed_block(
-    spec: Block, change: Callable[[list[Part]], list[Part]], **keywords: Any
-) -> Any:
-    """Run the block with changed parts."""
-    return run_steps(change(list(spec.pipeline(keywords))), keywords)["output"]
-
-
-def _replace_block_norms(names: Sequence[str], how: Any, eps: Any, parts: list[Part]) -> list[Part]:
-    """Replace the named norms by another."""
-
-    def changed(part: Part, name: str) -> Part:
-        # A norm's own parameters carry its name as a prefix, which the formula does not know.
-        inputs = [n.removeprefix(f"{name}.") for n in part.of[1:]]
-        return replace(
-            part, run=lambda x, *rest: how(x, eps, **dict(zip(inputs, rest, strict=True)))
-        )
-
-    named = [(p, next((n for n in names if _is_norm(p, n)), "")) for p in parts]
-    return [changed(p, name) if name else p for p, name in named]
-
-
-def _is_norm(part: Part, norm: str) -> bool:
-    return part.name == f"{norm}.output" or bool({f"{norm}.gain", f"{norm}.bias"} & set(part.of))
-
-
-#: Which summands of a residual have a factor.
-_SUMMANDS = {"what is added": (1,), "what it is added to": (0,), "the sum": (0, 1)}
-
-
-def _scale_residual_summands(
-    which: int, places: Sequence[int], factor: float, parts: list[Part]
-) -> list[Part]:
-    """Multiply summands of a residual by a factor."""
-    at = _find_residual_parts(parts)[which]
-
-    def added(*summands: Any) -> Any:
-        x, y = (a * number(factor, a) if i in places else a for i, a in enumerate(summands))
-        return x + y
-
-    parts[at] = replace(parts[at], run=added)
-    return parts
-
-
-def _find_residual_parts(parts: list[Part]) -> list[int]:
-    return [i for i, p in enumerate(parts) if p.reason == ("residual",)]
-
-
-def _redirect_residual_source(which: int, source: str, parts: list[Part]) -> list[Part]:
-    """Replace the first summand of a residual."""
-    at = _find_residual_parts(parts)[which]
-    norm = ("attention_norm", "mlp_norm")[which]
-    start = "x" if source == "x" else next(p.name for p in parts if _is_norm(p, norm))
-    parts[at] = replace(parts[at], of=(start, *parts[at].of[1:]))
-    return parts
-
-
-#: Of which norm the parameters are taken, in place of a norm's own.
-_NORMS_TAKEN = {
-    "the parameters of the two norms are exchanged": {
-        "attention_norm": "mlp_norm",
-        "mlp_norm": "attention_norm",
-    },
-    "the parameters of the first norm are used for the second, too": {"mlp_norm": "attention_norm"},
-    "the parameters of the second norm are used for the first, too": {"attention_norm": "mlp_norm"},
-}
-
-
-def _with_other_norms(spec: Block, taken: Mapping[str, str], **keywords: Any) -> Any:
-    names = {n: n.partition(".") for n in keywords}
-    return spec(
-        **{
-            n: keywords[taken.get(part, part) + dot + rest]
-            for n, (part, dot, rest) in names.items()
-        }
-    )

@@ -23,11 +23,11 @@ from symattn.bounds.mistake import Mistake, store_as_input
 from symattn.bounds.reference import lifted
 from symattn.programs.names import Function
 from symattn.verification.definitions import norms
-from symattn.verification.definitions.blocks import HIDDEN
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.norms import LayerNorm, RMSNorm
 from symattn.verification.definitions.rotary_vectors import FORMS_OF_FREQUENCIES
 from symattn.verification.rules import rotating
+from symattn.verification.rules.activations import HIDDEN
 from symattn.verification.rules.norms import right
 
 
