@@ -353,11 +353,11 @@ def _mask_of_tile(before: int) -> Program:
     return program
 
 
-def _alibi(slopes: list[float], read: Callable[[Array], Array] = lambda far: far) -> Program:
+def _alibi(slopes: list[float], read: Callable[[Array], Array] = lambda far: far, sign: int = 1) -> Program:
     def program(q: Array, k: Array, v: Array) -> Array:
         far = np.arange(k.shape[-2]) - np.arange(q.shape[-2])[:, None] - k.shape[-2] + q.shape[-2]
         s = scores(q, k) + np.multiply.outer(np.array(slopes), read(far)).astype(q.dtype)
-        return softmax(np.where(far <= 0, s, -np.inf)) @ v
+        return softmax(np.where(far <= 0, sign * s, -np.inf)) @ v
 
     return program
 
@@ -717,6 +717,14 @@ def test_a_mask_that_is_read_wrong_has_one_name_where_it_leaves_rows_without_key
 
     causes = [fault.cause for fault in verify(function, Attention(padding=True)).faults]
     assert causes == [words]
+
+
+@pytest.mark.deep
+def test_the_sign_of_the_exponents_is_named_where_positions_are_added() -> None:
+    """The scale alone has the other sign where nothing is added to the scores."""
+    spec = Attention(causal=True, heads=3, position=Alibi())
+    (fault,) = verify(_alibi([2**-4, 2**-8, 2**-2], sign=-1), spec).faults
+    assert (fault.step, fault.code) == ("exp", "exp-sign")
 
 
 @pytest.mark.deep

@@ -78,6 +78,10 @@ def _list_normalised_mistakes(spec: Attention) -> Table:
             _subtract_column_maxima,
         ),
     )
+    # Without a term that is added, the scale has the other sign.
+    if any(step.errors == "adds" for step in spec.pipeline(frozenset("qkv"))):
+        words = "the exponents have the other sign: e^(max s − s) for e^(s − max s)"
+        results += (("exp", words, lambda at: at.weights(at.finite(lambda s: -s))),)
     if spec.masks_anything:
         words = "the softmax is applied twice, over forbidden keys too"
         results += (("normalize", words, lambda at: softmax.softmax(at.right())),)
@@ -261,6 +265,10 @@ def _yield_unnormalised_mistakes(spec: Attention) -> Iterator[tuple[str, str, Wr
             partial(_softmax_with_guarded_sum, Fraction(1, 10**exponent)),
         )
     if spec.masks_anything:
+        words = (
+            "exponentials are divided by their mean over the keys that are seen, not by their sum"
+        )
+        yield "normalize", words, lambda at: at.e / at.total * at.sum(at.only_open(at.e * 0 + 1))
         yield (
             "normalize",
             "the sum is taken before the mask: weights of allowed keys do not sum to 1",
@@ -327,15 +335,24 @@ def _sum_unmasked(at: At) -> Any:
     return e * at.open.astype(float) / at.sum(e)
 
 
+def _multiply_by_sum_of_powers(at: At) -> Any:
+    e = at.power(at.first)
+    return e * (at.sum(e) + (0 if at.spec.sink is None else at.power(at.z)))
+
+
 _UNDIVIDED: Table = (
     ("normalize", "exponentials are not divided by their sum", lambda at: at.e),
     ("normalize", "exponentials e^s, no maximum subtracted, are not divided by their sum",
      lambda at: at.power(at.first)),
+    ("normalize", "exponentials are multiplied by their sum, not divided", lambda at: at.e * at.total),
+    ("normalize", "exponentials e^s, no maximum subtracted, are multiplied by their sum, not divided",
+     _multiply_by_sum_of_powers),
     ("normalize", "weights are sigmoids of the scores, rows are not normalised",
      lambda at: at.only_open(1 / (1 + softmax.powers(-at.scores)))),
 )  # fmt: skip
 _OVER: Table = (
     ("normalize", "divided by the number of keys, not by their sum", lambda at: at.e / at.n),
+    ("normalize", "divided by their mean, not by their sum", lambda at: at.e / at.total * at.n),
     ("normalize", "divided by the largest score, not by their sum", lambda at: at.e / at.m),
     (
         "normalize",
@@ -356,6 +373,11 @@ _PLAIN: Table = (
         "exp",
         "uses 1 + s + s²/2 instead of e^s",
         _normalise_other_exponentials(lambda at, s: 1 + s + s * s / 2),
+    ),
+    (
+        "exp",
+        "uses log(1 + e^s) (softplus) instead of e^s",
+        _normalise_other_exponentials(lambda at, s: at.xp.log(1 + at.power(s))),
     ),
     (
         "normalize",
