@@ -141,7 +141,9 @@ def _other_base(at: At) -> Any:
 def _subtract_column_maxima(at: At) -> Any:
     m = at.xp.max(at.first, axis=-2, keepdims=True)
     # A key that is forbidden to all queries has no finite maximum.
-    return at.weights(at.first - at.xp.where(at.xp.isfinite(m), m, 0))
+    e = at.power(at.first - at.xp.where(at.xp.isfinite(m), m, 0))
+    # No row's own maximum is subtracted: exponentials of low rows vanish in floats, as in code with the mistake.
+    return e / (at.sum(e) + (0 if at.spec.sink is None else at.power(at.z)))
 
 
 def _weights_of_highest_scores(first: bool, at: At) -> Any:
