@@ -149,8 +149,9 @@ def _yield_mask_joining_mistakes(spec: Attention) -> Iterator[Mistake]:
         yield in_fields("mask", "the mask given is left out", mask=None)
     joins = dict(_JOINS)
     if sum(map(bool, there)) == 2 and _window_forbids_later_keys(spec):
-        # All that the causal mask forbids is forbidden by both: it would merely be left out.
-        del joins[_BOTH_FORBID]
+        # The window sees a part of what the causal mask sees. Joined by or, the window would merely be ignored; and as
+        # all that the causal mask forbids is forbidden by both, this mask would merely be left out.
+        del joins[_ONE_ALLOWS], joins[_BOTH_FORBID]
     for words, join in joins.items():
         yield opening(f"several masks are joined by {words}", partial(_as_one, join))
 
@@ -161,10 +162,11 @@ def _window_forbids_later_keys(spec: Attention) -> bool:
     return spec.causal and after is not None and after <= 0
 
 
+_ONE_ALLOWS = "or: a key is seen that one of them allows"
 _BOTH_FORBID = "exclusive or of what they forbid: a key is seen that two masks both forbid"
 #: Wrong ways to join masks, from what each of them allows.
 _JOINS: dict[str, Callable[[list[Any]], Any]] = {
-    "or: a key is seen that one of them allows": np.logical_or.reduce,
+    _ONE_ALLOWS: np.logical_or.reduce,
     "exclusive or: a key is seen that one of two masks allows and the other forbids": np.logical_xor.reduce,
     _BOTH_FORBID: lambda found: ~np.logical_xor.reduce([~a for a in found]),
 }

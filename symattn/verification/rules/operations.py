@@ -75,7 +75,8 @@ _ADDED: dict[str, Function] = {
 }
 #: Changes of what a sum or mean is of, and of its result, such as √mean(x²).
 _POWERS = (("√{}", "{}²"), ("{}²", "√{}"))
-_BINARY = ("add", "subtract", "multiply", "divide", "maximum")
+_LARGER = "maximum"
+_BINARY = ("add", "subtract", "multiply", "divide", _LARGER)
 _REDUCTIONS, _AXES = ("sum", "mean", "max"), (-1, -2, -3, 0)
 Place = tuple[int, ...]  # of an operand, which may be in a list; () for the result
 # another operation: its words, and the run
@@ -112,6 +113,13 @@ def _yield_other_operations(
         reduced = kind(result.value, recording.write(name, [powers], options))
         words = outer.format(recording.word(reduced))
         yield partial(str, words), partial(_of_power, inner, outer)
+    # A maximum often equals its larger operand, which says more and is tried before.
+    if name in _BINARY and name != _LARGER:
+        larger = operation._replace(name=_LARGER)
+        yield (
+            partial(recording.write, *larger[:3]),
+            lambda at: at.result(of=at.operation._replace(name=_LARGER)),
+        )
 
 
 def _yield_other_names_and_axes(
@@ -127,7 +135,7 @@ def _yield_other_names_and_axes(
         )
 
     if name in _BINARY:
-        yield from (of_other(name=other) for other in _BINARY if other != name)
+        yield from (of_other(name=other) for other in _BINARY if other not in (name, _LARGER))
         # The other operations of two arrays give the same in either order.
         yield from (
             (
@@ -157,8 +165,10 @@ def _yield_changes_of_operand(
             partial(_write_changed_operation, recording, operation, place, changed),
             partial(_apply_change_to_operand, change, place),
         )
+        # A reversal in place of an operation that computes is two mistakes: it is left out, and entries are moved.
         # Products of matrices and reductions have other shapes than their operands.
-        if place and operation.name != "matmul" and operation.name not in _REDUCTIONS:
+        is_one_mistake = form not in _REVERSED and operation.name not in ("matmul", *_REDUCTIONS)
+        if place and is_one_mistake:
             yield (
                 partial(recording.word, changed, True),
                 partial(_replace_result_by_operand, change, place),

@@ -68,8 +68,11 @@ def _yield_scale_step_mistakes(spec: Attention) -> Iterator[Row]:
     if spec.scale is not None:
         if spec.scale != 1:
             yield "the scale is applied twice", apply_step_twice
+        # Scores that stay as they are have no scale that could be ignored.
+        words = "the configured scale is ignored, and 1/√d_k used"
+        words = words if spec.scale != 1 else "scores are scaled by 1/√d_k"
         # With an infinite limit every width is below it, so that 1/√d_k is used throughout.
-        yield "the configured scale is ignored, and 1/√d_k used", partial(_by_root, inf)
+        yield words, partial(_by_root, inf)
         if spec.scale != 1:
             yield (
                 "the configured scale and 1/√d_k are both applied",
