@@ -10,6 +10,7 @@ import numpy as np
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.flow import Step
 from symattn.attention.softmax import logarithms, powers
+from symattn.attention.streaming.states import reference
 from symattn.bounds.changed_steps import ChangedSteps, in_stated_steps
 from symattn.bounds.mistake import At, Mistake, MistakeFamily, Wrong, change, number
 
@@ -37,6 +38,8 @@ _WRONG: Mapping[str, Callable[[_Merged], Any]] = {
         (of.o1 * of.l1 + of.o2 * of.l2) / (of.l1 + of.l2)
     ),
     "each output has the weight of the other": lambda of: of.o1 * of.share_2 + of.o2 * of.share_1,
+    "both outputs have the weight of the first": lambda of: (of.o1 + of.o2) * of.share_1,
+    "both outputs have the weight of the second": lambda of: (of.o1 + of.o2) * of.share_2,
 }
 #: Which log-sums are taken for those of the other base: the first, the second, and whether the merged one is, too.
 _MISREAD: Mapping[str, tuple[bool, bool, bool]] = {
@@ -68,9 +71,24 @@ def mistakes_of_step(spec: Any, step: Step) -> Iterator[Mistake]:
         stale: Wrong = lambda at, name=name: at.values[name] * 1  # type: ignore[misc] # noqa: E731
         words = f"the log-sum is not updated: it is the {stays} one"
         yield in_stated_steps(spec, lse.blames, words, {lse.name: stale})
+    yield from _yield_mistakes_of_weights(spec, step)
     for words, wrong in _WRONG.items():
         run: Wrong = lambda at, wrong=wrong: wrong(_read_merged(at, log_sums))  # type: ignore[misc] # noqa: E731
         yield in_stated_steps(spec, step.blames, words, {step.name: run})
+
+
+def _yield_mistakes_of_weights(spec: Any, step: Step) -> Iterator[Mistake]:
+    """Yield one weight that is a power of the other base."""
+    _, first, _, second, _ = step.of
+    power = "e^(l − max l)" if spec.base else "2^(l − max l)"
+    for which, name in (("first", first), ("second", second)):
+        words = f"the {which} weight is {power}, the other is not"
+        yield in_stated_steps(spec, step.blames, words, {name: _raise_in_other_base})
+
+
+def _raise_in_other_base(at: At) -> Any:
+    log_sum, top = at.taken
+    return powers(log_sum - reference(top), None if at.spec.base else 2)
 
 
 def families_of_step(spec: Any, step: Step) -> Iterator[MistakeFamily]:

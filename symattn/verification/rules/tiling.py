@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, pairwise, product
+from itertools import accumulate, pairwise, permutations, product
 from typing import Any
 
 import numpy as np
@@ -435,8 +435,26 @@ def _powers_of_tile_masses(
     return [at.power((x - m) * factor(at)) for x in result]
 
 
-def _tile_logarithm_of_two(at: At) -> Any:
-    return at.xp.log(at.number(2))
+#: The bases of logarithms by their words; 0 stands for e.
+_BASES = {0: "natural", 2: "base 2", 10: "base 10"}
+
+
+def _merge_in_other_bases() -> Iterator[tuple[str, Masses]]:
+    """Yield the masses S^{ln b/ln a} of parts: log-sums of base a are raised as powers of base b."""
+    for taken, merged in permutations(_BASES, 2):
+        factor = partial(_exponent_of_sums, taken, merged)
+        of = "logarithms of sums in {}" if taken else "{} logarithms of sums"
+        as_if = "as if in {}" if merged else "as {} ones"
+        words = f"{of.format(_BASES[taken])} are merged {as_if.format(_BASES[merged])}"
+        yield words, partial(_powers_of_tile_masses, _log_sums_of_tiles, factor)
+
+
+def _exponent_of_sums(taken: int, merged: int, at: At) -> Any:
+    """Return ln b/ln a: b^{log_a S} is S to this power."""
+    of_powers, of_sums = (
+        at.xp.log(at.number(base)) if base else at.number(1) for base in (merged, taken)
+    )
+    return of_powers / of_sums
 
 
 _CARRIED = "merged one after the other, parts are weighted by a log-sum that is"
@@ -490,12 +508,7 @@ _MASSES: dict[str, Masses] = {words: partial(_in_turn, turn) for words, turn in 
     "parts are merged by their maxima, without their sums": partial(
         _powers_of_tile_masses, lambda at, tiles: [softmax.row_max(t) for t in tiles], lambda at: 1
     ),
-    "logarithms of sums in base 2 are merged as natural ones": partial(
-        _powers_of_tile_masses, _log_sums_of_tiles, lambda at: 1 / _tile_logarithm_of_two(at)
-    ),
-    "natural logarithms of sums are merged as if in base 2": partial(
-        _powers_of_tile_masses, _log_sums_of_tiles, _tile_logarithm_of_two
-    ),
+    **dict(_merge_in_other_bases()),
     "parts are merged by the logarithms of their sums, not by the sums": _log_sums_of_tiles,
     _UNDIVIDED: partial(_powers_of_tile_masses, _log_sums_of_tiles, lambda at: 1),
 }
