@@ -228,8 +228,10 @@ class AttentionSearch(Search):
         yield from () if mistake is None else (mistake,)
 
     def _finite_infinities(self) -> Iterator[Mistake]:
-        """Yield a mistake of a finite number in the place of −∞, if inputs that are made for it are wrong."""
-        yield from self._first_shown(finite_infinities.mistakes(self.session, self.wrong))
+        """Yield a mistake of a finite number in the place of −∞, if inputs show scores that lie below the number."""
+        numbers = finite_infinities.mistakes(self.session, self.wrong)
+        # In a row without any key all scores are the number, so that this row shows nothing of it.
+        yield from self._first_shown(numbers, forbidding.yield_mistakes_of_empty_rows())
 
     def _by_weights(self) -> Iterator[Mistake]:
         """Yield a mistake that the function's own weights show: wrongly counted keys, or other forbidden scores."""
@@ -243,11 +245,19 @@ class AttentionSearch(Search):
             effective_weights.mistakes(self.session, self.wrong, of_lengths=True)
         )
 
-    def _first_shown(self, mistakes: Iterable[Mistake]) -> Iterator[Mistake]:
+    def _first_shown(
+        self, mistakes: Iterable[Mistake], plainer: Iterable[Mistake] = ()
+    ) -> Iterator[Mistake]:
+        """Yield the first likely mistake that gives other numbers than the ``plainer`` ones give."""
         cases = (*self.wrong, *self.right[:MAX_RIGHT_CASES])
-        yield from islice(
-            (m for m in self.of_attention(mistakes) if self._leaves_little(m, cases)), 1
-        )
+        likely = (m for m in self.of_attention(mistakes) if self._leaves_little(m, cases))
+        plainer = [*self.of_attention(plainer)]
+        yield from islice((m for m in likely if not self._repeats_any(m, plainer)), 1)
+
+    def _repeats_any(self, mistake: Mistake, others: Sequence[Mistake]) -> bool:
+        """Return whether a mistake gives the numbers of one of the others in all wrong cases."""
+        told_apart = ([*self.distinct([m, mistake], self.wrong, every=True)] for m in others)
+        return any(len(pair) < 2 for pair in told_apart)
 
     def _leaves_little(self, mistake: Mistake, cases: Sequence[CaseResult]) -> bool:
         explains = self._is_allowed_by_screening(mistake, cases)

@@ -25,9 +25,12 @@ _USUAL = (-1e4, -2e4, -5e4)  # tried if the code does not run on residues
 def mistakes(session: Session, wrong: Sequence[CaseResult]) -> Iterator[Mistake]:
     """Yield the mistakes of each literal that residues read as −∞, or of usual ones if inputs for them are wrong."""
     made_for_them = any(r.case.group == GROUP for r in wrong)
+    literals = hints.literals(session.identity)
     # Literals of the code itself; usual ones only if inputs for them are wrong.
-    for x in hints.literals(session.identity) or (_USUAL if made_for_them else ()):
+    for x in literals or (_USUAL if made_for_them else ()):
         written = f"{x:.6g}".replace("-", "−").replace("e+0", "e").replace("e+", "e")
+        # Scores below all usual numbers show that there is one, not which of them it is.
+        written = written if literals else f"a finite number ({written} or another)"
         # Code may compare the number with scores before or after they are scaled.
         for raw, of in ((False, ""), (True, " (of scores before they are scaled)")):
             words = f"the running maximum starts at {written}{of}, not at −∞: rows whose scores lie below it are lost"

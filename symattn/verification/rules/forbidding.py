@@ -99,8 +99,7 @@ def mistakes(spec: Attention) -> Iterator[Mistake]:
         "mask", words, False, weights=lambda at: at.right(added(at)) * allowed(at).astype(float)
     )
     yield from _yield_mask_joining_mistakes(spec)
-    for words, empty in _EMPTY.items():
-        yield in_steps("mask", words, masked=partial(where_empty, empty))
+    yield from yield_mistakes_of_empty_rows()
     for words, tiles, taken in other_tiles():  # a kernel ignores the position of a tile
         for axis, noun in ((-1, "keys"), (-2, "queries")):
             # Queries are cut into tiles of one width, but not into parts.
@@ -190,6 +189,12 @@ _EMPTY: dict[str, Wrong] = {
     "a row without any key gives the mean of all values": lambda at: at.number(0),
     "a row without any key is not masked at all: a large number is subtracted from all its scores": added,
 }
+
+
+def yield_mistakes_of_empty_rows() -> Iterator[Mistake]:
+    """Yield mistakes in rows without any key alone."""
+    for words, empty in _EMPTY.items():
+        yield in_steps("mask", words, masked=partial(where_empty, empty))
 
 
 def where_empty(fill: Wrong, at: At, s: Any = None) -> Any:
