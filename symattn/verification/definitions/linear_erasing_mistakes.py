@@ -34,6 +34,7 @@ _NOT_ERASED = "nothing is erased: values are added to those of earlier tokens"
 _CHANGES: dict[str, _Change] = {
     _NOT_ERASED: lambda x, k, v, given: (x._replace(p=0 * x.p), k, v),
     "what is erased has the other sign: it is added to the state": lambda x, k, v, given: (x._replace(p=-x.p), k, v),
+    "the correction of the state is subtracted, not added": lambda x, k, v, given: (x._replace(p=-x.p), k, -v),
 }  # fmt: skip
 _CHANGES_OF_RULES: dict[str, dict[str, _Change]] = {
     "vector": {
@@ -47,6 +48,8 @@ _CHANGES_OF_RULES: dict[str, dict[str, _Change]] = {
             lambda x, k, v, given: (x._replace(p=given["p"]), k, v),
         "β multiplies only the erased value: new values are added in full":
             lambda x, k, v, given: (x, k, given["v"]),
+        "β is left out: the value under a key is replaced completely":
+            lambda x, k, v, given: (x._replace(p=given["p"]), k, given["v"]),
     },
     "gates": {
         "the erase gates b are left out: what a key reads is erased completely":

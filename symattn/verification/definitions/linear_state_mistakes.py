@@ -15,7 +15,7 @@ from symattn.attention.layers.steps import identity, sigmoid, softplus
 from symattn.attention.softmax import powers
 from symattn.attention.stated_flow import OtherStep
 from symattn.bounds.changed_steps import ChangedSteps, in_stated_steps
-from symattn.bounds.mistake import At, Mistake, Wrong, change
+from symattn.bounds.mistake import At, Mistake, Wrong, change, number
 from symattn.verification.definitions.linear_chunk_mistakes import transpose_if_square
 from symattn.verification.definitions.linear_erasure import Erasure, take_token_before
 from symattn.verification.definitions.linear_steps import lay_state
@@ -262,6 +262,8 @@ _CORRECTIONS: dict[str, Correction] = {
     "the delta rule's correction has the other sign: β (v + k S) is added to the state": lambda v, old, beta: (
         beta * (v + old)
     ),
+    "β is left out: the value under a key is replaced completely": lambda v, old, beta: v - old,
+    "the correction of the state is subtracted, not added": lambda v, old, beta: beta * (old - v),
     "β multiplies only the added value: the replaced value is erased completely": lambda v, old, beta: (
         beta * v - old
     ),
@@ -315,6 +317,7 @@ _GATES: dict[str, Callable[[Array], Array]] = {
     "the state is multiplied by 1 − e^g, not by e^g": lambda g: namespace_of(g).log(1 - powers(g)),
     "the state is multiplied by 1 + g, not by e^g": lambda g: namespace_of(g).log(1 + g),
     "gates count twice: decays are squared": lambda g: 2 * g,
+    "decays are 2^g, not e^g": lambda g: g * namespace_of(g).log(number(g, 2)),
     "gates are taken with the other sign: the state grows": lambda g: -g,
 }
 

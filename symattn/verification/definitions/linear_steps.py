@@ -82,6 +82,8 @@ NOUNS: Mapping[str, str] = {
     "q_scaled": "the scaled queries",
     "first_state": "the initial state",
     "divisor": "the sum of the weights",
+    "with_bonus": "the sums with the bonus",
+    "with_skip": "the sums with the added term",
 }
 #: Axes that differ from those of the first array that a step takes. Of what is no array there are none: the output
 #: together with the state, and two vectors for each token.
