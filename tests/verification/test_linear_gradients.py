@@ -11,7 +11,6 @@ from symattn import Domain, Gradient, InputError, LinearAttention, Verdict, veri
 from symattn.programs.definitions import Backpropagated
 from symattn.programs.specifications import definitions_of
 from symattn.programs.verifying import Options, verified
-from symattn.verification.definitions.linear_names import RECURRENCES
 from tests.verification.gradient_programs import gated_delta_backward, gla_backward
 
 Array = Any
@@ -34,8 +33,11 @@ def drawn(spec: LinearAttention, layout: Any) -> dict[str, Array]:
 
 
 #: Besides those with a name, the delta rule whose tokens read the state before them.
-FORMS = {**{name: with_states(name) for name in RECURRENCES},
-         "read before": replace(GATED_DELTA, reads="before", state="kv")}  # fmt: skip
+NAMES = "linear gla retnet lightning mamba2 rwkv6 deltanet gated-deltanet qwen3-next kda comba gdn2 rwkv7"
+FORMS = {
+    **{name: with_states(name) for name in NAMES.split()},
+    "read before": replace(GATED_DELTA, reads="before", state="kv"),
+}
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -80,6 +82,45 @@ def test_mistakes_of_the_backward_pass_are_mistakes(name: str) -> None:
         assert (apart > 1e-9) != beyond, mistake.cause
 
 
+def test_mistakes_in_any_array_are_ones_of_all_gradients() -> None:
+    spec = replace(GATED_DELTA, state="kv")
+    given, of = drawn(spec, "nd"), next(definitions_of(Gradient(spec)))
+    changed = [m for m in of.flow.further(frozenset(given)) if "taken with the other sign" in m.cause]
+    # The attention's own arrays are among them, as its output with such an array is differentiated.
+    assert any("of the gates" in m.cause for m in changed)
+    for mistake in changed:
+        shapes = [gradient.shape for gradient in mistake.run(**given)]
+        assert shapes == [gradient.shape for gradient in of.ways[0](**given)], mistake.cause
+
+
+def delta_with_late_queries(q: Array, k: Array, v: Array, beta: Array, do: Array) -> tuple[Array, ...]:
+    """The backward pass of the delta rule whose adjoint takes the query of the token before."""
+    n = q.shape[0]
+    states = np.zeros((n + 1, k.shape[1], v.shape[1]), q.dtype)
+    errors, dq, dk, dv, dbeta = np.zeros_like(v), np.zeros_like(q), np.zeros_like(k), np.zeros_like(v), beta * 0
+    for t in range(n):
+        errors[t] = v[t] - k[t] @ states[t]
+        states[t + 1] = states[t] + beta[t] * np.outer(k[t], errors[t])
+        dq[t] = states[t + 1] @ do[t]
+    adjoint = np.zeros_like(states[0])
+    for t in reversed(range(n)):
+        adjoint = adjoint + np.outer(q[t - 1], do[t])
+        read = k[t] @ adjoint
+        dbeta[t] = read @ errors[t]
+        dv[t] = beta[t] * read
+        dk[t] = beta[t] * (adjoint @ errors[t] - states[t] @ read)
+        adjoint = adjoint - beta[t] * np.outer(k[t], read)
+    return dq, dk, dv, dbeta
+
+
+@pytest.mark.deep
+def test_a_wrong_array_of_a_backward_pass_is_named() -> None:
+    spec = Gradient(LinearAttention(feature="identity", normalised=False, delta=True))
+    (fault,) = verify(delta_with_late_queries, spec, domain=SMALL).faults
+    assert fault.cause == "entries of q are those of the token before"
+
+
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("program", "spec"),
     [

@@ -27,8 +27,9 @@ from symattn.bounds.called_target import Inputs, Layout
 from symattn.bounds.mistake import Compute, Mistake
 from symattn.document.codec import called
 from symattn.document.keywords import UPSTREAM
+from symattn.verification.definitions.definition_flow import FlowOfWays
 from symattn.verification.definitions.definition_forms import Later
-from symattn.verification.definitions.definition_mistakes import reading
+from symattn.verification.definitions.definition_mistakes import of_computed_arrays, reading
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.definitions.inputs_by_letters import Family
 from symattn.verification.definitions.linear import LinearAttention
@@ -76,14 +77,19 @@ def subject(spec: LinearAttention, layout: Layout, wrap: Callable[[Any], Any]) -
     def differentiated(run: Compute) -> Compute:
         return partial(_differentiate, run, names)
 
+    def differentiate_mistake(mistake: Mistake) -> Mistake:
+        other = None if mistake.spec is None else wrap(mistake.spec)
+        run = differentiated(mistake.run)
+        return replace(mistake, step="backward", cause=_LEAD + mistake.cause, way=run, spec=other)
+
     def mistakes() -> Iterator[Mistake]:
         yield from _yield_backward_mistakes(spec, names, laid)
-        for mistake in forward.mistakes:
-            other = None if mistake.spec is None else wrap(mistake.spec)
-            run = differentiated(mistake.run)
-            yield replace(
-                mistake, step="backward", cause=_LEAD + mistake.cause, way=run, spec=other
-            )
+        yield from map(differentiate_mistake, forward.mistakes)
+
+    def others() -> Iterator[Mistake]:
+        yield from map(differentiate_mistake, forward.others)
+        changed = of_computed_arrays(forward, spec, laid)
+        yield from map(differentiate_mistake, changed)
 
     runs: list[Compute] = [*yield_linear_ways(spec), *_yield_backward_ways(spec)]
     return replace(
@@ -96,6 +102,9 @@ def subject(spec: LinearAttention, layout: Layout, wrap: Callable[[Any], Any]) -
         admits=partial(_has_slopes, spec),
         ways=tuple(differentiated(laid(run)) for run in runs),
         mistakes=Later(mistakes),
+        others=Later(others),
+        # The steps of the attention give its output, of which this is the derivative.
+        make_flow=FlowOfWays,
         numbered=(),
         counted=None,
         other_forms=None,
@@ -300,7 +309,12 @@ def _yield_backward_mistakes(
             yield by(words, reading(ungrouped, q=shared, k=shared, **_shared_erasing(spec)))
     if spec.delta:
         words = "what a token erases is a constant: no gradient passes through what its key reads"
-        yield by(words, compute_in_form(spec, _erase_constants))
+        yield by(words, compute_in_form(spec, partial(_erase_constants, detached, _keep)))
+        words = "the gradient of the state is not erased by a token's key"
+        yield by(words, compute_in_form(spec, partial(_erase_constants, _keep, detached)))
+    if spec.gate and not spec.normalised and spec.reads == "after" and not spec.erase:
+        words = "the gradient of the state does not decay from a token to the one before"
+        yield by(words, compute_in_form(spec, _keep_gradient_of_state))
     if not spec.normalised and spec.causal:
         for size in WIDTHS:
             words = f"the gradient of the state is not carried from a chunk of {size} tokens to the one before"
@@ -378,20 +392,43 @@ def _shared_erasing(spec: LinearAttention) -> dict[str, Callable[[Array], Any]]:
     return dict.fromkeys(of_keys, partial(repeat_heads, times=spec.values_per_key))
 
 
-def _erase_constants(spec: LinearAttention, rows: FormRows) -> Produced:
-    """Compute token by token, with what each token erases held fixed."""
+def _keep(x: Any) -> Any:
+    return x
+
+
+def _erase_constants(
+    of_read: Callable[[Any], Any],
+    of_state: Callable[[Any], Any],
+    spec: LinearAttention,
+    rows: FormRows,
+) -> Produced:
+    """Compute token by token, with what each token erases, or the state that it reads this from, held fixed."""
     of_keys, before = rows.erasure, spec.erases == "before"
 
     def token(
         state: Array, q: Array, k: Array, v: Array, p: Array, e: Array, g: Array | None = None
     ) -> tuple[Any, Any]:
         kept = linear.decayed(state, g)
-        seen = detached(p @ (state if before else kept))
+        seen = of_read(p @ of_state(state if before else kept))
         state = kept - e.mT @ seen + k.mT @ v
         return state, q @ state
 
     writing = rows._replace(v=rows.written)
     return scan_linear_state(spec, token, writing, of_keys.p, of_keys.keys, rows.g)
+
+
+def _keep_gradient_of_state(spec: LinearAttention, rows: FormRows) -> Produced:
+    """Compute token by token, with decays that gates have a gradient of, and states none."""
+
+    def token(
+        state: Array, q: Array, k: Array, v: Array, g: Array, beta: Array | None = None
+    ) -> tuple[Any, Any]:
+        fixed = detached(state)
+        state = state + linear.decayed(fixed, g) - fixed
+        added = k.mT @ v if beta is None else linear.delta_step(state, k, v, beta) - state
+        return state + added, q @ (state + added)
+
+    return scan_linear_state(spec, token, rows, rows.g, *([rows.beta] if spec.delta else []))
 
 
 def _cut_between_chunks(size: int, spec: LinearAttention, rows: FormRows) -> Produced:

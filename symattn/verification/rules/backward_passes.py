@@ -124,6 +124,8 @@ def _yield_wrong_weights(attention: Any) -> Iterator[tuple[str, Wrong]]:
             yield words, partial(_weigh_by_sums_without, "scaled")
     if attention.is_softmax:
         yield "the exponentials in P are not divided by their sum", lambda at: _weights_of(at).e
+        words = "the exponentials e^s in P, no maximum subtracted, are not divided by their sum"
+        yield words, lambda at: _weights_of(at).power(_weights_of(at).first)
     for words, bases in _BASES.items() if attention.is_softmax and attention.base is None else ():
         yield f"weights are computed again from the sums {words}", partial(_weigh_in_bases, bases)
     if attention.masks_anything:
