@@ -232,12 +232,19 @@ _READ = (
      "rotary-layout-mixed: angles = interleaved, of = keys"),
     ("values are squared, for the first head alone", "array-squared: of = values, only = the first head alone"),
     ("it is the gradient of a different attention: scores are not scaled", "scale-missing: of = gradient"),
+    ("dq, dk and dv are 0", "output-zero: of = dq, dk and dv"),
 )  # fmt: skip
 
 
 @pytest.mark.parametrize(("cause", "text"), _READ)
 def test_parameters_are_read_from_the_sentence(cause: str, text: str) -> None:
-    assert [code.text for code in Fault("", cause, "").codes] == [text]
+    assert [code.text for code in reports.Fault("", cause, "").codes] == [text]
+
+
+def test_several_outputs_that_are_0_are_listed_in_one_sentence() -> None:
+    (gradient,) = definitions_of(Gradient(Attention()))
+    causes = {mistake.cause for mistake in gradient.flow.constants(frozenset("qkv"))}
+    assert {"dq is 0", "dq and dk are 0", "dq, dk and dv are 0"} <= causes
 
 
 def test_one_sentence_has_the_code_of_its_step() -> None:

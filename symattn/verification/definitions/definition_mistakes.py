@@ -16,6 +16,7 @@ from symattn.attention.spec import Attention
 from symattn.attention.stated_flow import StatedFlow
 from symattn.bounds.changed_steps import ChangedSteps, Laid
 from symattn.bounds.mistake import Compute, Mistake, MistakeFamily, Wrong, change
+from symattn.document import evidence
 from symattn.document.errors import InputError
 from symattn.verification.rules import by_role
 from symattn.verification.rules.operators import operators
@@ -27,6 +28,8 @@ Remade: TypeAlias = "Callable[[Any], Definition]"
 
 
 # -- by rule -----------------------------------------------------------------------------------------------------------
+# All groups of more outputs would be too many.
+_MAX_OUTPUTS_IN_GROUPS = 5
 # Points of a grid between the ends of a range.
 _POINTS = 25
 #: Fields with numbers: the step, the cause in words, and the range in which another number is searched for.
@@ -114,6 +117,21 @@ def constants(subject: Definition) -> Iterator[Mistake]:
             if i.made is None and i.entries is None and i.shape:
                 words = f"{noun} is the input {i.name} as it is"
                 yield Mistake(subject.step, words, partial(_return_input_unchanged, i.name))
+    for some in _list_groups(len(subject.outputs)):
+        nouns = evidence.both([_name_changed_output(subject, subject.outputs[k]) for k in some])
+        yield Mistake(
+            subject.step, f"{nouns} are 0", OutputsChanged(way, partial(_make_zero, some))
+        )
+
+
+def _list_groups(many: int) -> list[tuple[int, ...]]:
+    """Return the groups of two or more of so many outputs, the smaller ones first; of many outputs the pairs."""
+    sizes = range(2, (many if many <= _MAX_OUTPUTS_IN_GROUPS else 2) + 1)
+    return [group for size in sizes for group in combinations(range(many), size)]
+
+
+def _make_zero(some: tuple[int, ...], every: Sequence[Any]) -> list[Any]:
+    return [y * 0 if k in some else y for k, y in enumerate(every)]
 
 
 def _return_input_unchanged(name: str, /, **keywords: Any) -> Any:
