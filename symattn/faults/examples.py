@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -28,10 +29,10 @@ from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.bounds.reference import RIGHT, variant_values
 from symattn.document.codec import inside
-from symattn.document.errors import SymattnError
+from symattn.document.errors import InputError, SymattnError, perhaps
 from symattn.faults.corpus import SPECIFICATIONS, names
 from symattn.programs.specifications import definitions_of, kind_of
-from symattn.verification.codes import codes, read_code
+from symattn.verification.codes import code_of, codes, read_code
 from symattn.verification.definitions import attention_output, definition_mistakes
 from symattn.verification.definitions.caches import Cached
 from symattn.verification.definitions.definition_subject import Definition
@@ -447,22 +448,24 @@ def found(wanted: Iterable[str]) -> dict[str, Example]:
 _FILE = "examples.json"
 
 
-def written(examples: Mapping[str, Example]) -> str:
-    """Return the file of examples: specification, step and sentence, and the inputs."""
+def _join_examples(entries: Mapping[str, Any]) -> str:
+    """Return the file of examples: a line for each code."""
     lines = [
-        f"{json.dumps(code)}: "
-        + json.dumps(
-            {
-                "spec": e.specification,
-                "step": e.step,
-                "cause": e.cause,
-                "inputs": {name: [str(a.dtype), a.tolist()] for name, a in e.inputs.items()},
-            },
-            ensure_ascii=False,
-        )
-        for code, e in examples.items()
+        f"{json.dumps(code)}: {json.dumps(entry, ensure_ascii=False)}"
+        for code, entry in entries.items()
     ]
     return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _write_example(example: Example) -> dict[str, Any]:
+    """Return the stored entry of an example: specification, step and sentence, and the inputs."""
+    inputs = {name: [str(a.dtype), a.tolist()] for name, a in example.inputs.items()}
+    return {
+        "spec": example.specification,
+        "step": example.step,
+        "cause": example.cause,
+        "inputs": inputs,
+    }
 
 
 @lru_cache(maxsize=1)
@@ -503,20 +506,60 @@ def example_of(code: str) -> Example | None:
     )
 
 
-def main() -> None:
-    """Keep the examples that still show their mistakes, search the others, and write the file."""
+def main(wanted: Sequence[str]) -> None:
+    """Search the examples of these codes, or without any those of all codes, and write the file.
+
+    A stored example that still shows its mistake stays.
+
+    Raises:
+        InputError: no rule states a mistake with the code
+    """
+    check_stated(wanted)
+    chosen = tuple(wanted) or codes()
     result: dict[str, Example] = {}
-    for code in codes():
+    for code in chosen:
         # A stored example that shows nothing any more is searched again.
         with suppress(LookupError):
             if (example := example_of(code)) is not None:
                 result[code] = example
-    result |= found(code for code in codes() if code not in result)
+    result |= found(code for code in chosen if code not in result)
+    entries = {code: _write_example(example) for code, example in result.items()}
+    # Codes that were not chosen keep what is stored.
+    kept = {code: e for code, e in _load_stored_examples().items() if code not in chosen}
+    entries |= kept
     path = Path(__file__).with_name(_FILE)
-    path.write_text(
-        written({code: result[code] for code in codes() if code in result}), encoding="utf-8"
-    )
+    ordered = {code: entries[code] for code in codes() if code in entries}
+    path.write_text(_join_examples(ordered), encoding="utf-8")
+    for code in wanted:
+        print(f"{code}: {'stored' if code in result else 'no input that was tried shows it'}")
+
+
+def check_stated(wanted: Iterable[str]) -> None:
+    """Raise ``InputError`` for codes that no mistake of a specification in ``EXAMPLES`` has."""
+    missing = set(wanted)
+    for code in missing.difference(codes()):
+        near = perhaps(code, codes())
+        raise InputError(
+            f"there is no code {code!r} in symattn/verification/codes/causes.txt{near}"
+        )
+    # The pattern of a sentence is tried once for each sentence, as many specifications share one.
+    read: set[tuple[str, str]] = set()
+    for spec in EXAMPLES:
+        for candidate in _yield_candidates_of_spec(spec) if missing else ():
+            sentence = candidate.cause, candidate.step
+            if sentence not in read:
+                read.add(sentence)
+                missing.discard(code_of(*sentence))
+    if missing:
+        raise InputError(
+            f"no rule states a mistake with the code {', '.join(sorted(missing))} for a specification of EXAMPLES; "
+            "hint: name one with the mistake in EXAMPLES of symattn/faults/examples.py, or the reason why no input is "
+            "shown in symattn/faults/catalogue.py"
+        )
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main(sys.argv[1:])
+    except InputError as error:
+        raise SystemExit(f"{error}") from None

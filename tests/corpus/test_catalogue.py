@@ -2,17 +2,17 @@
 
 import json
 import re
-from dataclasses import replace
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
 
-from symattn import Precision
-from symattn.faults.catalogue import page_of, reason_without_input, shown_code
-from symattn.faults.examples import example_of, found
+import symattn
+from symattn import Precision, reports
+from symattn.faults.examples import found
 from symattn.programs.specifications import definitions_of
-from symattn.verification.codes import read_code
 from symattn_cli.main import main
 
 #: Codes without an input: named from calls, from bits, or in models alone; or shown by inputs that are not searched.
@@ -47,9 +47,7 @@ def _codes(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 def _fresh(code: str, step: str, cause: str, right: Any, wrong: Any) -> None:
     """Fail unless an input shows a mistake with this code."""
-    read = read_code(cause, step)
-    assert read is not None
-    assert read.code == code
+    assert [read.code for read in reports.Fault(step, cause, "").codes] == [code]
     right, wrong = (np.array(x, dtype=float) for x in (right, wrong))
     assert not np.allclose(right, wrong, rtol=1e-8, atol=0, equal_nan=True)
 
@@ -64,37 +62,42 @@ def test_a_stored_input_shows_the_mistake(code: str, capsys: pytest.CaptureFixtu
 @pytest.mark.deep
 def test_every_stored_input_shows_its_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     for code in _codes(capsys):
-        example = example_of(code)  # no page is made of it, which takes longer
+        example = json.loads(_shown(capsys, code, "json"))["example"]
         assert (example is None) == (code in _WITHOUT)
         if example is not None:
-            _fresh(code, example.step, example.cause, example.right, example.wrong)
+            _fresh(code, *(example[name] for name in ("step", "cause", "expected", "got")))
 
 
-def test_every_code_that_a_rule_computes_has_an_input(capsys: pytest.CaptureFixture[str]) -> None:
-    assert {code for code in _codes(capsys) if reason_without_input(code)} == _WITHOUT
+def test_every_code_without_an_input_has_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    assert {*_codes(capsys)} >= _WITHOUT
+    for code in _WITHOUT:
+        notes = json.loads(_shown(capsys, code, "json"))["notes"]
+        assert any(re.match(r"No input is shown: [a-z].*[a-z]\.$", note) for note in notes), code
     printed = _shown(capsys, "max-missing")
     assert "No input is shown: in exact arithmetic the mistake changes nothing" in printed
 
 
-def test_a_page_without_an_input_and_a_reason_names_no_reason() -> None:
-    page = replace(page_of("scale-missing"), example=None)
-    printed = str(shown_code(page))
+def test_a_page_without_an_input_and_a_reason_names_no_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Every code has an input or a reason; one whose search has not been run yet has neither.
+    monkeypatch.setattr("symattn.faults.catalogue.example_of", lambda code: None)
+    printed = _shown(capsys, "scale-missing")
     assert "No input that shows it is stored." in printed
     assert ": ." not in printed
-    with_reason = str(shown_code(replace(page, code="max-missing")))
-    assert "No input is shown: in exact arithmetic the mistake changes nothing" in " ".join(with_reason.split())
 
 
 @pytest.mark.parametrize("code", ["cache-unread", "cache-not-updated", "gradient-sign", "rotary-cos-sin-exchanged"])
-def test_inputs_that_are_made_of_others_fit_what_is_shown(code: str) -> None:
+def test_inputs_that_are_made_of_others_fit_what_is_shown(code: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Not a cache of two slots of which four are filled, nor an output that no queries and keys of the page have."""
-    example = example_of(code)
-    assert example is not None
-    (definition, *_) = (d for d in definitions_of(example.spec) if {i.name for i in d.inputs} >= example.inputs.keys())
+    example = json.loads(_shown(capsys, code, "json"))["example"]
+    inputs = {name: np.array(array) for name, array in example["inputs"].items()}
+    definitions = definitions_of(eval(example["specification"], {n: getattr(symattn, n) for n in symattn.__all__}))
+    (definition, *_) = (d for d in definitions if {i.name for i in d.inputs} >= inputs.keys())
     drawn = {i.name for i in definition.inputs if i.made is None}
-    made = definition.filled(example.inputs, Precision.of("float64"))
+    made = definition.filled(inputs, Precision.of("float64"))
     assert made.keys() - drawn
-    for name, array in example.inputs.items():
+    for name, array in inputs.items():
         np.testing.assert_allclose(made[name], array, err_msg=name)
 
 
@@ -102,6 +105,24 @@ def test_inputs_that_are_made_of_others_fit_what_is_shown(code: str) -> None:
 def test_the_search_finds_a_small_input() -> None:
     (example,) = found(["mask-top-left"]).values()
     assert {name: a.tolist() for name, a in example.inputs.items()} == {"q": [[0]], "k": [[0], [0]], "v": [[0], [1]]}
+
+
+def _search(*codes: str) -> str:
+    """The line by which a search for inputs is refused, before it writes anything."""
+    command = [sys.executable, "-m", "symattn.faults.examples", *codes]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    return ran.stderr
+
+
+def test_a_search_refuses_a_code_that_is_not_in_the_registry() -> None:
+    assert re.search("no code 'exp-softpluss'.*did you mean exp-softplus", _search("scale-missing", "exp-softpluss"))
+
+
+@pytest.mark.deep
+def test_a_search_refuses_a_code_that_no_rule_states() -> None:
+    told = _search("scale-missing", "exp-softplus", "call-fails")
+    assert "no rule states a mistake with the code call-fails for" in told
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "html", "json", "latex"])
