@@ -193,7 +193,8 @@ class InputsByRoles(InputSource):
     ) -> Iterator[Case]:
         """Yield held-out inputs, also of lengths near the numbers in the words of the mistakes.
 
-        The first ones have several items of a batch; entries are integers and normal numbers in turn.
+        The first ones have several items of a batch; entries are integers and normal numbers in turn. What a mistake in
+        the maximum does depends on how low the scores of a row lie, so that one is tried on rows at many levels.
         """
         from symattn.verification.diagnosis.confirming import lengths_near_numbers
 
@@ -208,6 +209,10 @@ class InputsByRoles(InputSource):
             batch = (2, *(1,) * (maker.batches - 1)) if several else ()
             inputs = maker.make(replace(sizes, batch=batch), family, rng)
             yield Case("held out", f"held-out inputs {number + 1}", inputs)
+        if any(mistake.step == "max" for mistake in mistakes):
+            for title, low in numbers.low_rows(maker, rng):
+                if low is not None:
+                    yield Case("held out", f"held-out {title}", low)
 
     def sized(
         self, session: Session, sizes: Mapping[str, int], rng: Random

@@ -29,6 +29,11 @@ _GAPS = (0.25, 1.0, 4.0, 8.0, 12.0)
 #: such keys out loses more than roundings do.
 _DISTANCES = (2.0, 3.0, 4.0, 5.0, 7.0, 9.0, 11.0, 15.0)
 _OF_ONE_QUERY = 9.0  # the distance in the case where all other queries have none
+#: Levels of rows lie this far apart, less than ln 10 between guards such as 1e−8 and 1e−9, and go down to below
+#: ln 1e−38, the smallest normal number of float32, and to below where exponentials vanish in float32.
+_STEP_OF_LEVELS, _LOWEST_LEVEL = 2.0, 160.0
+#: Few rows in a call, so that those that tell two guards apart are many of them; every fourth key has a row's level.
+_ROWS_OF_LEVELS, _KEYS_OF_A_LEVEL = 8, 4
 #: Scores are tried down to minus this number, and to this share of the largest number of a format.
 _LOWEST, _HALF_OF_SCORES = 62_000.0, 0.5
 _MANY_KEYS = 8  # fewer keys make no tile
@@ -162,6 +167,41 @@ def far_below_zero(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
         if result and hidden.any() and {"mask", "keep"} & {*result}:
             result = _with_mask(maker, result, ~hidden)
         yield f"every score near −{level:g}, n_k = {n_k}", result
+
+
+def low_rows(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
+    """Yield rows whose largest scores go down from 0 to −160, one drawn in each interval of length 2.
+
+    A maximum that starts at a number m₀, with a sum kept from g, gives e^s / max(Σ e^s, g e^m₀): only rows just below
+    m₀ + ln g show where that is.
+    """
+    lowest = min(_LOWEST_LEVEL, maker.largest_score / 2)
+    starts = np.arange(0.0, lowest, _STEP_OF_LEVELS)
+    levels = starts + _STEP_OF_LEVELS * rng.random(len(starts))
+    most = min(_ROWS_OF_LEVELS, maker.domain.max_tokens)
+    # A decoding call has one query, the last one.
+    count = 1 if maker.domain.decoding else most
+    for first in range(0, len(levels), count):
+        of_call = np.resize(levels[first : first + count], most)
+        title = f"rows near −{of_call.min():.4g} to −{of_call.max():.4g}"
+        yield title, _make_rows_at_levels(maker, of_call, rng)
+
+
+def _make_rows_at_levels(
+    maker: Maker, levels: Array, rng: np.random.Generator
+) -> dict[str, Array] | None:
+    """Return inputs with a query and a key for each level below 0, which is the largest score of the query."""
+    n = len(levels)
+    # Promises may widen the heads, and the usual scale divides by the root of the width.
+    width = maker.fitted(Sizes(n, n, 4, 2)).d_k
+    scale = maker.spec.scale
+    divisor = width**0.5 if scale is None else 1 / _convert_scale_to_number(scale)
+    q = np.zeros((n, 4))
+    k = np.zeros((n, 4))
+    q[:, 0] = levels * divisor
+    # All other keys score twice as far below 0, so that the sum of a row is near its largest term.
+    k[:, 0] = np.where(np.arange(n) % _KEYS_OF_A_LEVEL == 0, -1, -2)
+    return maker.from_heads(q, k, rng.integers(1, 9, (n, 2)).astype(float))
 
 
 def reachable(maker: Maker) -> float:
