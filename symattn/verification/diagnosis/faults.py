@@ -56,18 +56,17 @@ def faults(session: Session) -> tuple[Fault, ...]:
 
 
 def _find_stale_result_fault(session: Session) -> Fault | None:
-    """Return the fault if all wrong outputs are, bit for bit, those of earlier calls with other inputs.
+    """Return the fault if all wrong outputs are, bit for bit, those of earlier calls with other inputs, and other
+    inputs show it, too.
 
     Outputs that are not finite are alike by themselves: some wrong one has to be finite.
     """
     wrong = [(k, r) for k, r in enumerate(session.records) if r.finding in ("values", "not finite")]
-    if not any(r.finding == "values" for _, r in wrong) or not all(
-        any(
-            e.finding is None and same_bits(e.outcome, r.outcome, len(r.parts))
-            for e in session.records[:k]
-        )
-        for k, r in wrong
-    ):
+    pairs = [(_find_call_with_same_bits(session.records[:k], r), r) for k, r in wrong]
+    with_numbers = [(earlier, r) for earlier, r in pairs if r.finding == "values"]
+    if not with_numbers or any(earlier is None for earlier, _ in pairs):
+        return None
+    if not any(_is_stale_on_fresh_inputs(session, earlier, r) for earlier, r in with_numbers[:1]):
         return None
     message = "returns the result of an earlier call for other numbers in the same shapes"
     return Fault(
@@ -76,6 +75,51 @@ def _find_stale_result_fault(session: Session) -> Fault | None:
         message,
         shown(session.subject, wrong[0][1]),
     )
+
+
+def _find_call_with_same_bits(
+    records: Sequence[CaseResult], judged: CaseResult
+) -> CaseResult | None:
+    """Return a right call among the records whose outputs are those of a case, bit for bit."""
+    right = (e for e in records if e.finding is None)
+    same = (e for e in right if same_bits(e.outcome, judged.outcome, len(judged.parts)))
+    return next(same, None)
+
+
+def _is_stale_on_fresh_inputs(
+    session: Session, earlier: CaseResult | None, judged: CaseResult
+) -> bool:
+    """Return whether other inputs in the place of both calls show that a result was kept.
+
+    A function may give both calls one result by itself, as a norm without ε does if one input is a multiple of the
+    other. So the other inputs of the wrong call come first: a kept result is then one of those so far, or it shows in
+    the call after it.
+    """
+    so_far = [*session.records]
+    for of in (judged, earlier):
+        case = None if of is None else _negate_an_input(session, of.case)
+        if case is None:
+            return False
+        fresh = session.run_case(case)
+        if fresh.finding is not None:
+            count = len(fresh.parts)
+            return any(same_bits(r.outcome, fresh.outcome, count) for r in so_far)
+        so_far.append(fresh)
+    return False
+
+
+def _negate_an_input(session: Session, case: Case) -> Case | None:
+    """Return the case with the last of the arrays negated whose numbers are free; None if that cannot be."""
+    source = session.subject.source
+    names = [name for name in source.free(case.inputs) if np.any(case.inputs[name])]
+    if not names:
+        return None
+    # A single one: a product of two arrays would not change with both. Zeros stay positive.
+    negated = {**case.inputs, names[-1]: 0 - case.inputs[names[-1]]}
+    inputs = source.completed(session, negated)
+    if not source.fits(session, inputs):
+        return None
+    return Case("stale", case.name, inputs, case.memory)
 
 
 def _yield_wrong_output_faults(session: Session, explained: tuple[Cause, ...]) -> Iterator[Fault]:
