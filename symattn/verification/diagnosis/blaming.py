@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from symattn.attention.inputs import check_inputs
 from symattn.attention.positions.position_fields import Rotary
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.bounds.inputs import Sizes
 from symattn.bounds.judge import centres, traced
 from symattn.bounds.reference import canonical, trace, usual
+from symattn.document.errors import InputError
 from symattn.verification.diagnosis.coarser import coarser, weights_of
 from symattn.verification.diagnosis.effective_weights import make_identity_values
 from symattn.verification.diagnosis.observe import explains, first_wrong_step, in_group
@@ -111,11 +113,16 @@ def _has_differing_row_weights(judged: CaseResult) -> bool:
 
 
 def _rerun_with_identity_values(session: Session, judged: CaseResult) -> CaseResult | None:
-    """Return the same case with the identity as values; None without an input v, or for a batch."""
+    """Return the same case with the identity as values; None without an input v, for a batch, or if it does not fit."""
     inputs = judged.case.inputs
     if "v" not in inputs or inputs["v"].ndim != 2 + (session.attention.heads > 1):
         return None
     arrays = {**inputs, "v": make_identity_values(inputs["v"])}
+    try:
+        check_inputs(session.attention, arrays)
+    except InputError:
+        # A gain of the columns of values has their number.
+        return None
     return session.run_case(Case("structure", "", arrays)) if session.maker.admits(arrays) else None
 
 
@@ -348,6 +355,9 @@ def _describe_moved_weight(got: np.ndarray, right: np.ndarray, slack: float) -> 
         result = [to for to in places if _is_weight_rearrangement(seen, weights[keys], to, slack)]
         # Several rearrangements, or none, fit: no claim.
         if len(result) != 1:
+            return ""
+        # All weights at one place are any row in which one value counts alone.
+        if len(keys) > 1 and len(set(result[0])) == 1:
             return ""
         moved = next(((j, c) for j, c in zip(keys, result[0], strict=True) if j != c), None)
         if moved is not None and not outcome:
