@@ -131,7 +131,20 @@ def _is_error_within_bound(judged: CaseResult, allowed: np.ndarray) -> bool:
 
 
 def coarser(session: Session, wrong: Sequence[CaseResult]) -> tuple[str, str]:
-    """Return the step, and the format in words; ("", "") if arithmetic in no format makes such errors."""
+    """Return the step, and the format in words; ("", "") if arithmetic in no format makes such errors.
+
+    An edit of the source that explains them says more than bounds of narrow formats, which are wide and hold errors by
+    chance, unless the outputs show the format themselves.
+    """
+    grids = (
+        narrow
+        for narrow in map(Precision.of, _GRIDS)
+        # A format that the contract returns anyway is no finding.
+        if narrow.input.u > session.precision.returned.u and _on_grid(narrow, wrong)
+    )
+    grid = next(grids, None)
+    if session.repairs.explain and grid is None:
+        return "", ""
     # A few cases of all sizes, since bounds of narrow formats are slow.
     sample, between = spread(wrong, _CASES), session.precision.between.u
     formats = (narrow for narrow in map(Precision.of, FORMATS) if narrow.between.u > between)
@@ -140,12 +153,12 @@ def coarser(session: Session, wrong: Sequence[CaseResult]) -> tuple[str, str]:
         (narrow for narrow in formats if _is_narrow_format_possible(session, narrow, sample)), None
     )
     step, words = session.subject.coarse(session, first.name) if first is not None else ("", "")
-    for narrow in map(Precision.of, _GRIDS):
-        # A format that the contract returns anyway is no finding.
-        if narrow.input.u > session.precision.returned.u and _on_grid(narrow, wrong):
-            evidence = f"every output is a number of {narrow.name}, as if rounded to that format, or summed in it"
-            return step or "output", f"{words}; {evidence}" if words else evidence
-    return step, words
+    if grid is None:
+        return step, words
+    evidence = (
+        f"every output is a number of {grid.name}, as if rounded to that format, or summed in it"
+    )
+    return step or "output", f"{words}; {evidence}" if words else evidence
 
 
 def _on_grid(narrow: Precision, wrong: Sequence[CaseResult]) -> bool:
