@@ -145,6 +145,66 @@ def test_without_a_known_mistake_none_is_named() -> None:
     assert "no known mistake explains it" in fault.message
 
 
+def _padded_with_lse(q: Any, k: Any, v: Any, keep: Any, factor: float = 1.0) -> Any:
+    scores = q @ np.swapaxes(k, -1, -2) / np.float32(np.sqrt(q.shape[-1]))
+    while keep.ndim < scores.ndim:
+        keep = keep[..., None, :]
+    scores = np.where(keep, scores, -np.inf)
+    top = scores.max(axis=-1, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0)
+    weights = np.exp(scores - top)
+    total = weights.sum(axis=-1, keepdims=True)
+    output = np.where(total > 0, weights / np.where(total > 0, total, 1), 0) @ v
+    return output * np.float32(factor), (np.log(total) + top)[..., 0]
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "no fault"), (1.01, "fault")])
+def test_valid_keys_of_log_sums_are_those_of_every_item(heads: int, factor: float, verdict: str) -> None:
+    """Without heads in the specification all axes in front are batches, each of whose items has keys of its own."""
+    function = partial(_padded_with_lse, factor=factor)
+    spec = Attention(heads=heads, padding=True, lse=True)
+    assert verify(function, spec, examples=4).verdict.value == verdict
+
+
+def _half_precision_mean(x: Any, weight: Any) -> Any:
+    mean = np.square(x).mean(axis=-1, keepdims=True).astype(np.float16).astype(x.dtype)
+    return x / np.sqrt(mean + np.float32(1e-6)) * weight
+
+
+def _key_decays_by_its_own_gate(q: Any, k: Any, v: Any, g: Any) -> Any:
+    """Right within a chunk of 16 tokens; the state of several chunks has keys that decay once too little."""
+    q = q * q.dtype.type(q.shape[-1] ** -0.5)
+    state = np.zeros((q.shape[-1], v.shape[-1]), q.dtype)
+    outputs = []
+    for start in range(0, len(q), 16):
+        queries, keys, values, gates = (x[start : start + 16] for x in (q, k, v, g))
+        total = np.cumsum(gates, axis=0)
+        before = np.tri(len(queries), dtype=bool)[:, :, None]
+        decay = np.exp(np.where(before, total[:, None] - total[None], -np.inf))
+        weights = np.einsum("id,jd,ijd->ij", queries, keys, decay)
+        outputs.append(weights @ values + (queries * np.exp(total)) @ state)
+        rest = np.exp(total[-1] - total + gates)
+        state = np.exp(total[-1])[:, None] * state + (keys * rest).T @ values
+    return np.concatenate(outputs)
+
+
+_GATED = LinearAttention(feature="identity", normalised=False, gate="feature", scale=True)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("function", "definition", "blamed"),
+    [(_half_precision_mean, RMSNorm(eps=1e-6), True), (_key_decays_by_its_own_gate, _GATED, False)],
+)
+def test_a_format_is_blamed_only_if_its_roundings_show_in_a_third_of_the_calls(
+    function: Any, definition: Any, blamed: bool
+) -> None:
+    messages = [fault.message for fault in verify(function, definition).faults]
+    assert messages
+    assert all(("float16 arithmetic could make" in message) == blamed for message in messages), messages
+
+
 @pytest.mark.deep
 def test_what_fresh_inputs_contradict_is_not_named() -> None:
     """A factor that every input of the table has, and a width that none of them has does not."""

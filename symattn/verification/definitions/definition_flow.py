@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 _JUDGED_QUICKLY, _JUDGED = (10, 6, 4), (10**6, 30, 0)
 #: Entries of a recurrence's inputs beyond which no bounds in other formats are computed, which takes seconds.
 _LARGEST_BOUNDED_IN_OTHER_FORMATS = 512
+# of the calls with roundings in a narrower format: numbers of few digits have none
+_LEAST_SHARE_OF_ROUNDED = 1 / 3
 #: An attention, and the names of its inputs.
 AttentionOfNames = tuple[Attention, frozenset[str]]
 
@@ -429,6 +431,8 @@ class FlowOfWays(DefinitionFlow):
             step, evidence = side(session, narrow)
             if step:
                 return step, evidence
+        if not _are_enough_calls_wrong(session):
+            return self.definition.step, ""
         name = f"all-{narrow}" if narrow == session.precision.input.name else narrow
         return self.definition.step, f"its errors are ones that {name} arithmetic could make"
 
@@ -460,6 +464,13 @@ class FlowOfStatedSteps(FlowOfWays):
         """See ``DefinitionFlow``: by the record of the array's step."""
         blamed = {s.name: s.blames for s in self.spec.pipeline_of_all}
         return blamed.get(name) or step or self.definition.step
+
+
+def _are_enough_calls_wrong(session: Session) -> bool:
+    """Return whether so many calls are wrong that roundings may be to blame: they occur in all of them."""
+    wrong = sum(r.finding == "values" for r in session.records)
+    right = sum(r.finding is None for r in session.records)
+    return wrong >= _LEAST_SHARE_OF_ROUNDED * (wrong + right)
 
 
 def _has_rows_of_attention(judged: CaseResult) -> bool:
