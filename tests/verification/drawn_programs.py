@@ -181,7 +181,7 @@ class DrawnProgram:
     @property
     def diff(self) -> str:
         """The changed lines."""
-        before = _text_of(_tree_of(self.program)).splitlines()
+        before = text_of(self.program).splitlines()
         lines = difflib.unified_diff(before, self.text.splitlines(), lineterm="", n=0)
         return " | ".join(line.strip() for line in lines if line[:2] not in ("--", "++", "@@"))
 
@@ -199,6 +199,11 @@ def _text_of(tree: ast.Module) -> str:
     for argument in function.args.args:
         argument.annotation = None
     return "import numpy as np\n\n\n" + ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+
+
+def text_of(program: PlainProgram) -> str:
+    """Return the text of a module with this program alone."""
+    return _text_of(_tree_of(program))
 
 
 def load_function(text: str, name: str, folder: Path) -> Callable[..., Any]:

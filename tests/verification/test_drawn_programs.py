@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Softmax, verify
+from symattn import Attention, Merge, Softmax, verify
 from tests.faults.programs import Program
-from tests.verification.drawn_programs import draw_mistakes, load_function
+from tests.verification.drawn_programs import answer_of, draw_mistakes, load_function, text_of
 from tests.verification.legal_definitions import REWRITES
 from tests.verification.plain_definitions import PROGRAMS, PlainProgram
 
@@ -85,6 +85,7 @@ def softmax_of_powers_less_one(scores: Array) -> Array:
         return e / e.sum(axis=-1, keepdims=True)
 
 
+@pytest.mark.deep
 def test_a_mistake_without_numbers_does_not_explain_wrong_ones() -> None:
     # With one key the weight is 0/0, as if no key were seen; dropped tiles of 128 keys give no other number here.
     (fault,) = verify(softmax_of_powers_less_one, Softmax()).faults
@@ -125,3 +126,88 @@ def test_a_wrong_function_is_called_in_the_order_of_axes_in_which_it_runs() -> N
     program = next(p for p in PROGRAMS if p.name == "delta_of_raw_gates")
     (fault,) = verify(raw_gates_with_step_reversed, program.spec).faults
     assert fault.step != "call"
+
+
+def answer_to_change(name: str, old: str, new: str, folder: Path) -> dict[str, Any]:
+    """Return what is said of a plain program with one changed text, on a command line with ``--fix``."""
+    program = next(p for p in PROGRAMS if p.name == name)
+    text = text_of(program)
+    assert text.count(old) == 1, text
+    return answer_of(load_function(text.replace(old, new), name, folder), program.spec)
+
+
+_UNDECAYED = "the gradient of the state does not decay from a token to the one before"
+_LATE = "the causal mask is off by one: a query does not see its own key"
+_UNDIVIDED = "the exponentials e^s in P, no maximum subtracted, are not divided by their sum"
+#: The program, its text, what stands in place of that, and the cause.
+_NAMED = (
+    ("softmax_with_bias", "s - s.max(axis=-1, keepdims=True)", "s.max(axis=-1, keepdims=True) - s",
+     "the exponents have the other sign: e^(max s − s) for e^(s − max s)"),
+    ("cache_of_heads", "/ e.sum()", "* e.sum()", "exponentials are multiplied by their sum, not divided"),
+    ("log_sums_of_heads", "/ total", "* total",
+     "exponentials e^s, no maximum subtracted, are multiplied by their sum, not divided"),
+    ("cache_of_heads", "e.sum()", "e.mean()",
+     "exponentials are divided by their mean over the keys that are seen, not by their sum"),
+    ("block_in_parallel", "e.sum(", "e.mean(", "exponentials are divided by their mean, not by their sum"),
+    ("merged_by_differences", "np.where(l1 >= l2, 1 - share, share)", "np.where(l1 <= l2, 1 - share, share)",
+     "both outputs have the weight of the second"),
+    ("delta_with_pairs", "np.exp(g[t])", "np.exp2(g[t])", "decays are 2^g, not e^g"),
+    ("delta_along_vectors", "decayed + beta", "decayed - beta", "the correction of the state is subtracted, not added"),
+    ("delta_of_unit_keys", "beta[t] * ", "", "β is left out: the value under a key is replaced completely"),
+    ("delta_of_raw_gates", "-np.exp(A_log)[:, None] * softplus", "softplus",
+     "entries of −exp(A_log) are taken to be 1"),
+    ("layer_norm_of_rows", " / np.sqrt(variance + x.dtype.type(1e-05))", "",
+     "it is not divided by the standard deviation"),
+    ("attention_over_layers", " / np.sqrt(square + outputs.dtype.type(1e-06))", "",
+     "it is not divided by the root of the mean square"),
+    ("gradient_of_heads", "p = e / e.sum(axis=1, keepdims=True)", "p = e", _UNDIVIDED),
+    ("gradient_from_saved", "[None, :] <= np", "[None, :] < np",
+     f"weights are computed again from the sums: {_LATE}"),
+    ("gradient_of_gates", "back = np.exp(g[t]) * back", "back = back", _UNDECAYED),
+    ("gradient_of_gates", " + np.outer(k[t], v[t])", "", "dq and dg are 0"),
+    ("gradient_of_delta", "back = back - np.outer(k[t], error)", "back = back",
+     "the gradient of the state is not erased by a token's key"),
+)  # fmt: skip
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("name", "old", "new", "cause"), _NAMED)
+def test_a_mistake_is_named_beside_its_edit(name: str, old: str, new: str, cause: str, tmp_path: Path) -> None:
+    assert answer_to_change(name, old, new, tmp_path)["cause"] == [cause]
+
+
+def merge_with_natural_weight(o1: Array, l1: Array, o2: Array, l2: Array) -> tuple[Array, Array]:
+    top = np.maximum(l1, l2)
+    safe = np.where(np.isfinite(top), top, 0)
+    w1, w2 = np.exp(l1 - safe), np.exp2(l2 - safe)
+    total = w1 + w2
+    both = o1 * w1[..., None] + o2 * w2[..., None]
+    with np.errstate(divide="ignore"):
+        return both / np.where(total > 0, total, 1)[..., None], safe + np.log2(total)
+
+
+def test_a_weight_of_a_merge_in_another_base_is_named() -> None:
+    (fault,) = verify(merge_with_natural_weight, Merge(base=2)).faults
+    assert fault.cause == "the first weight is e^(l − max l), the other is not"
+
+
+@pytest.mark.deep
+def test_a_mistake_is_no_cause_if_it_is_undefined_where_the_code_is_right(tmp_path: Path) -> None:
+    # Another start of the mask leaves most rows without a key: every third of these is right here.
+    answer = answer_to_change("cache_of_heads", "past + i + 1", "past - i + 1", tmp_path)
+    assert answer["step"] == ["call", "cache"]
+    assert answer["cause"][1] is None
+
+
+@pytest.mark.deep
+def test_weights_that_all_go_to_one_value_are_not_called_moved(tmp_path: Path) -> None:
+    # Pages before the last are lost, so that a single key of it has the whole weight.
+    answer = answer_to_change("cache_in_pages", "old = np.exp(", "old = np.expm1(", tmp_path)
+    assert "wrong values" not in " ".join(answer["message"])
+
+
+@pytest.mark.deep
+def test_no_narrow_format_is_blamed_beside_an_edit(tmp_path: Path) -> None:
+    answer = answer_to_change("delta_with_gates", "np.exp(g[t])", "np.expm1(g[t])", tmp_path)
+    assert answer["edits"]
+    assert "arithmetic could make" not in " ".join(answer["message"])

@@ -46,6 +46,9 @@ _SHOWN = 12  # smallest wrong cases among which one with different sizes is chos
 _LOOKED_AT = 3  # wrong cases by which mistakes are put in order
 KEPT = 512  # entries of the inputs of cases whose outputs are stored
 _ASKED = 6  # wrong cases that are asked for each output, beside fresh ones
+_RIGHT_BY_CHANCE = (
+    0.2  # share of the entries where a mistake is undefined, such as means of one value
+)
 _BESIDE = 3  # multiple of the bound, for mistakes whose outputs are nearly the right ones
 _SHARE_OF_OPERATIONS = 2  # a search among operations gets half of what is left
 _OPERATIONS_OF_RUN = 3  # operations of a record that take as long as one run in float64
@@ -362,11 +365,13 @@ class Search(ABC):
     def confirmed(self, mistake: Mistake, wrong: Sequence[CaseResult]) -> bool:
         """Return whether the wrong results for fresh inputs confirm the mistake: each wrong output must be explained in
         some case, as it may be undecidable in others. A mistake that is judged in floats must leave little."""
+        cases = [*wrong, *self.wrong[:_ASKED]]
+        with_numbers = [r for r in cases if r.finding == "values"]
+        if self._is_undefined_where_right(with_numbers, mistake):
+            return False
         if mistake.in_floats:
             return not wrong or screening.left(self, wrong, mistake) <= screening.LITTLE
-        cases = [*wrong, *self.wrong[:_ASKED]]
         # Where a mistake is undefined it contradicts nothing: it has to give some of the wrong numbers.
-        with_numbers = [r for r in cases if r.finding == "values"]
         if with_numbers and not any(self.gives_wrong_numbers(r, mistake) for r in with_numbers):
             return False
         outputs = frozenset[int]().union(*(r.wrong for r in cases))
@@ -377,6 +382,24 @@ class Search(ABC):
             any(self.reproduces(r, mistake, frozenset([k])) for r in cases if k in r.wrong)
             for k in outputs
         )
+
+    def _is_undefined_where_right(self, cases: Sequence[CaseResult], mistake: Mistake) -> bool:
+        """Return whether many entries in which a mistake is undefined, as in rows without a key, are right ones; or
+        whether it is undefined in most of the wrong ones, of which it then explains few.
+
+        Code with the mistake has arbitrary numbers there, which are right ones by chance alone.
+        """
+        undefined = right = wrong = 0
+        for judged in cases:
+            outputs = self.outputs(judged, mistake)
+            for part, output in () if outputs is None else self.meant(judged, outputs):
+                if part.ratios is None or part.ratios.shape != output.shape:
+                    continue
+                lost = np.isnan(output) & ~np.isnan(part.expected.near)
+                undefined += int(lost.sum())
+                right += int((lost & (part.ratios <= 1)).sum())
+                wrong += int((part.ratios > 1).sum())
+        return right > _RIGHT_BY_CHANCE * undefined or 2 * (undefined - right) > wrong
 
     def run(self, judged: CaseResult, mistake: Mistake) -> list[np.ndarray]:
         """Return the outputs of a mistake in float64. Raises ``KeyError`` if what it changes is missing."""
