@@ -733,7 +733,8 @@ class Search(ABC):
         self.begin()
         for pairs in likely_pairs(self):
             result, of_finding = False, self.effort
-            self.begin()  # the effort of finding the many is not charged to the few that are left
+            # The few that are left are judged, though finding them took all that pairs may take.
+            self.effort = Effort(_SCREENED)
             for both in pairs:
                 if self.over:
                     return
@@ -749,6 +750,8 @@ class Search(ABC):
                 return
             # Without a result the effort of choosing pairs continues.
             self.effort = of_finding
+            if self.whole_effort is not None and self.whole_effort.over:
+                return
 
     def begin(self) -> None:
         """Restore the runs that one way of the search may take."""
