@@ -387,10 +387,12 @@ def float64_outputs(run: Callable[[Inputs], Sequence[object]], inputs: Inputs) -
         return [np.asarray(y, dtype=np.float64) for y in run(float64_inputs(inputs))]
 
 
-def float32_outputs(run: Callable[[Inputs], Sequence[object]], inputs: Inputs) -> list[np.ndarray]:
-    """Return the results of a computation in float32, as float64."""
+def outputs_in(
+    dtype: type[np.floating[Any]], run: Callable[[Inputs], Sequence[object]], inputs: Inputs
+) -> list[np.ndarray]:
+    """Return the results of a computation in another format of NumPy, as float64."""
     narrow = {
-        n: a.astype(np.float32) if a.dtype == np.float64 else a
+        n: a.astype(dtype) if a.dtype == np.float64 else a
         for n, a in float64_inputs(inputs).items()
     }
     with np.errstate(all="ignore"):

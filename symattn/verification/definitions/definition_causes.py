@@ -137,9 +137,11 @@ class DefinitionSearch(AttentionSearch):
         """See ``Search``."""
         return self._runs_of(way).run(judged, way)
 
-    def run_way_in_float32(self, judged: CaseResult, way: Any) -> list[np.ndarray]:
+    def run_way_in(
+        self, judged: CaseResult, way: Any, dtype: type[np.floating[Any]]
+    ) -> list[np.ndarray]:
         """See ``Search``."""
-        return self._runs_of(way).run_in_float32(judged, way)
+        return self._runs_of(way).run_in(judged, way, dtype)
 
     def on_residues(self, inputs: dict[str, Any], mistake: Mistake) -> Sequence[Any]:
         """See ``Search``."""

@@ -12,7 +12,7 @@ import numpy as np
 from symattn.arrays.precision import Precision
 from symattn.bounds.case_result import CaseResult, Part, largest
 from symattn.bounds.mistake import Compute, Mistake
-from symattn.bounds.reference import float32_outputs, float64_outputs
+from symattn.bounds.reference import float64_outputs, outputs_in
 from symattn.verification.definitions import definition_judge, definition_mistakes
 from symattn.verification.diagnosis import parts, screening
 from symattn.verification.diagnosis.causes import KEPT, Outputs
@@ -53,9 +53,11 @@ class FunctionRuns:
         # None is stored in the place of outputs that a mistake cannot give: the run raises why.
         return self.run(judged, way) if outputs is None else outputs
 
-    def run_in_float32(self, judged: CaseResult, way: Compute) -> list[np.ndarray]:
-        """Return the outputs by a way of computing, in float32."""
-        return float32_outputs(partial(self.definition.run, way), judged.case.inputs)
+    def run_in(
+        self, judged: CaseResult, way: Compute, dtype: type[np.floating[Any]]
+    ) -> list[np.ndarray]:
+        """Return the outputs by a way of computing in another format."""
+        return outputs_in(dtype, partial(self.definition.run, way), judged.case.inputs)
 
     def on_residues(self, inputs: dict[str, Any], mistake: Mistake) -> Sequence[Any]:
         """Return the outputs of a mistake on residues."""

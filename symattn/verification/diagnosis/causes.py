@@ -163,8 +163,10 @@ class Search(ABC):
         """Return the outputs of a way of computing in float64. Raises ``KeyError`` if what it changes is missing."""
 
     @abstractmethod
-    def run_way_in_float32(self, judged: CaseResult, way: Any) -> list[np.ndarray]:
-        """Return the outputs of a way of computing in float32."""
+    def run_way_in(
+        self, judged: CaseResult, way: Any, dtype: type[np.floating[Any]]
+    ) -> list[np.ndarray]:
+        """Return the outputs of a way of computing in another format of NumPy."""
 
     @abstractmethod
     def rounding(
@@ -409,7 +411,7 @@ class Search(ABC):
         """Return the outputs of a mistake in the format of the scores, in float32 for half formats."""
         if self.session.precision.score.name == "float64":
             return self.run(judged, mistake)
-        return self.run_way_in_float32(judged, mistake.way)
+        return self.run_way_in(judged, mistake.way, np.float32)
 
     def loses(self, judged: CaseResult, mistake: Mistake) -> bool:
         """Return whether the mistake, in the format of the scores, is not finite wherever the function was not."""

@@ -57,9 +57,11 @@ class StepRuns:
         self.ran = judged, way, self._trace_variant_in_dtype(judged, way, np.float64)
         return [np.asarray(self.ran[2]["output"], dtype=np.float64)]
 
-    def run_in_float32(self, judged: CaseResult, way: Variant) -> list[Array]:
-        """Return the output of a variant in float32."""
-        traced = self._trace_variant_in_dtype(judged, way, np.float32)
+    def run_in(
+        self, judged: CaseResult, way: Variant, dtype: type[np.floating[Any]]
+    ) -> list[Array]:
+        """Return the output of a variant in another format."""
+        traced = self._trace_variant_in_dtype(judged, way, dtype)
         return [np.asarray(traced["output"], dtype=np.float64)]
 
     def on_residues(self, inputs: dict[str, Any], mistake: Mistake) -> Sequence[Any]:
