@@ -131,6 +131,8 @@ class Search(ABC):
     rounds: int = 0
     computed: screening.ComputedValues[Outputs] = field(default_factory=screening.ComputedValues)
     answers: screening.ComputedValues[bool | None] = field(default_factory=screening.ComputedValues)
+    excused: screening.ComputedValues[Outputs] = field(default_factory=screening.ComputedValues)
+    in_float16: screening.ComputedValues[Outputs] = field(default_factory=screening.ComputedValues)
     own_errors: screening.ComputedValues[tuple[np.ndarray, np.ndarray]] = field(
         default_factory=screening.ComputedValues
     )
@@ -273,17 +275,24 @@ class Search(ABC):
     def plainest(
         self, mistakes: tuple[Mistake, ...], tried: Sequence[CaseResult]
     ) -> tuple[Mistake, ...]:
-        """Return the simplest of the mistakes that explain everything, including ``tried``."""
-        cases = [
-            *self.wrong[:_ALIKE],
-            *self.right[:_ALIKE],
-            *(r for r in tried if r.finding != "raises"),
-        ]
-        return (
-            tuple(self.distinct(screening.plainest(mistakes), cases))
-            if len(mistakes) > 1
-            else mistakes
-        )
+        """Return the simplest of the mistakes that explain everything, including ``tried``; those that leave least of
+        the error come first, as a report names only some of many.
+
+        Mistakes that explain every number come before those for which a narrow range has to excuse some.
+        """
+        whole = tuple(m for m in mistakes if not self._is_excused(m))
+        mistakes = whole or mistakes
+        if len(mistakes) < 2:
+            return mistakes
+        numbers = [r for r in tried if r.finding != "raises"]
+        cases = [*self.wrong[:_ALIKE], *self.right[:_ALIKE], *numbers]
+        different = [*self.distinct(screening.plainest(mistakes), cases)]
+        if len(different) < 2:
+            return tuple(different)
+        ranked = screening.ranked(self, self.wrong, different)
+        # What next to nothing is left of is alike: the simplest comes first.
+        ranked.sort(key=lambda pair: max(pair[0], screening.NOTHING))
+        return tuple(mistake for _, mistake in ranked)
 
     def cause(self, found: tuple[Mistake, ...], sure: bool, besides: str = "") -> Cause:
         """Return the cause for these mistakes."""
@@ -359,10 +368,18 @@ class Search(ABC):
         around them. None if that is undecidable, as where it leaves the range of the format as the function did."""
         if mistake.around or mistake.in_floats:
             return self.answer(judged, mistake)
-        result = where_made(judged, mistake, self.reproduces)
-        # In the format of the scores the mistake may lose the entries that the function lost.
-        lost = result is False and not screening.is_finite(judged) and self.loses(judged, mistake)
-        return None if lost else result
+        return where_made(judged, mistake, self._reproduces_unless_lost)
+
+    def _reproduces_unless_lost(self, judged: CaseResult, mistake: Mistake) -> bool | None:
+        result = self.reproduces(judged, mistake)
+        if result is not False:
+            return result
+        excused = self.excused_outputs(judged, mistake)
+        if excused is not None:
+            return self._answer_at(judged, mistake, excused)
+        # In the formats of code the mistake may lose the entries that the function lost.
+        is_lost = not screening.is_finite(judged) and self.loses(judged, mistake)
+        return None if is_lost else False
 
     def confirmed(self, mistake: Mistake, wrong: Sequence[CaseResult]) -> bool:
         """Return whether the wrong results for fresh inputs confirm the mistake: each wrong output must be explained in
@@ -407,23 +424,38 @@ class Search(ABC):
         """Return the outputs of a mistake in float64. Raises ``KeyError`` if what it changes is missing."""
         return self.run_way(judged, mistake.way)
 
-    def run_as_scores(self, judged: CaseResult, mistake: Mistake) -> list[np.ndarray]:
-        """Return the outputs of a mistake in the format of the scores, in float32 for half formats."""
-        if self.session.precision.score.name == "float64":
-            return self.run(judged, mistake)
-        return self.run_way_in(judged, mistake.way, np.float32)
+    @property
+    def _formats_of_range(self) -> tuple[type[np.floating[Any]], ...]:
+        """The formats of NumPy with the ranges that the numbers of code may have, the widest first."""
+        name = self.session.precision.score.name
+        if name == "float64":
+            return (np.float64,)
+        return (np.float32, np.float16) if name == "float16" else (np.float32,)
+
+    def _run_in_formats(
+        self,
+        judged: CaseResult,
+        mistake: Mistake,
+        formats: Sequence[type[np.floating[Any]]],
+    ) -> Iterator[list[np.ndarray]]:
+        """Yield the outputs of a mistake in each of the formats in which it can be computed."""
+        for dtype in formats:
+            try:
+                outputs = self.run_way_in(judged, mistake.way, dtype)
+            except UNFIT:
+                continue
+            yield outputs
 
     def loses(self, judged: CaseResult, mistake: Mistake) -> bool:
-        """Return whether the mistake, in the format of the scores, is not finite wherever the function was not."""
-        try:
-            outputs = self.meant(judged, self.run_as_scores(judged, mistake))
-        except UNFIT:
-            return False
-        return all(
-            part.got is not None
-            and part.got.shape == output.shape
-            and not np.isfinite(output[~np.isfinite(part.got)]).any()
-            for part, output in outputs
+        """Return whether the mistake, in a format of code, is not finite wherever the function was not."""
+        return any(
+            all(
+                part.got is not None
+                and part.got.shape == output.shape
+                and not np.isfinite(output[~np.isfinite(part.got)]).any()
+                for part, output in self.meant(judged, outputs)
+            )
+            for outputs in self._run_in_formats(judged, mistake, self._formats_of_range)
         )
 
     def slack(
@@ -478,32 +510,90 @@ class Search(ABC):
         if judged.outcome.output is None or not mistake.exact:
             # A mistake that only loses digits has the definition's numbers in float64.
             return None
-        answer = self._answer_at(judged, mistake, self.meant(judged, outputs))
-        # Code with the mistake may lose entries in a narrow format that float64 has.
-        if answer is False and not screening.is_finite(judged):
-            return self._answer_at(judged, mistake, self._where_held(judged, mistake, outputs))
-        return answer
+        answer = self._answer_at(judged, mistake, outputs)
+        excused = self.excused_outputs(judged, mistake) if answer is False else None
+        return answer if excused is None else self._answer_at(judged, mistake, excused)
 
     def _answer_at(
-        self, judged: CaseResult, mistake: Mistake, outputs: Iterable[tuple[Part, np.ndarray]]
+        self, judged: CaseResult, mistake: Mistake, outputs: Sequence[np.ndarray]
     ) -> bool | None:
-        answers = [self._of_part(judged, mistake, part, wrong) for part, wrong in outputs]
+        pairs = self.meant(judged, outputs)
+        answers = [self._of_part(judged, mistake, part, wrong) for part, wrong in pairs]
         return False if False in answers else True if True in answers else None
 
-    def _where_held(
-        self, judged: CaseResult, mistake: Mistake, outputs: Sequence[np.ndarray]
-    ) -> list[tuple[Part, np.ndarray]]:
-        """Return the outputs concerned, with NaN where the mistake in the format of the scores is not what it is in
-        float64: its sums leave the range there, so that code with the mistake has other numbers."""
-        narrow = self.meant(judged, self.run_as_scores(judged, mistake))
-        pairs = []
-        for (part, wrong), (_, narrow_output) in zip(
-            self.meant(judged, outputs), narrow, strict=True
-        ):
+    def excused_outputs(self, judged: CaseResult, mistake: Mistake) -> Outputs:
+        """Return the outputs of a mistake that float64 rules out, with NaN where code in a narrower range has other
+        numbers, if these are all that speaks against it; else None.
+
+        Sums may overflow there, and squares of small numbers vanish, which one over their root then magnifies.
+        """
+        compute = partial(self._find_excused_outputs, judged, mistake)
+        return self.excused.once((judged, mistake.way), compute)
+
+    def outputs_in_float16(self, judged: CaseResult, mistake: Mistake) -> Outputs:
+        """Return the outputs of a mistake in float16 if code may compute in it, and the mistake can; else None."""
+        if np.float16 not in self._formats_of_range:
+            return None
+
+        def run() -> Outputs:
+            self.count_run(judged.case.size)
+            return next(self._run_in_formats(judged, mistake, (np.float16,)), None)
+
+        return self.in_float16.once((judged, mistake.way), run, judged.case.size <= KEPT)
+
+    def comparable_outputs(self, judged: CaseResult, mistake: Mistake) -> Outputs:
+        """Return the outputs of a mistake with NaN where a narrower range excuses other numbers; None if there are
+        none."""
+        excused = self.excused_outputs(judged, mistake)
+        return self.outputs(judged, mistake) if excused is None else excused
+
+    def _find_excused_outputs(self, judged: CaseResult, mistake: Mistake) -> Outputs:
+        formats = self._formats_of_range
+        if screening.is_finite(judged):
+            # Finite numbers are beyond the range of float16 alone; most mistakes give none of the wrong ones.
+            formats = tuple(f for f in formats if f is np.float16)
+            if not formats or not self._gives_a_wrong_entry(judged, mistake):
+                return None
+        outputs = self.outputs(judged, mistake)
+        if outputs is None or self._answer_at(judged, mistake, outputs) is not False:
+            return None
+        for narrow in self._run_in_formats(judged, mistake, formats):
+            excused = self._keep_near(judged, mistake, outputs, narrow)
+            if self._answer_at(judged, mistake, excused) is not False:
+                return excused
+        return None
+
+    def _keep_near(
+        self,
+        judged: CaseResult,
+        mistake: Mistake,
+        outputs: Sequence[np.ndarray],
+        narrow: Sequence[np.ndarray],
+    ) -> list[np.ndarray]:
+        """Return the outputs with NaN where those in a narrow format are further off than roundings are."""
+        comparable = []
+        for part, wrong, narrow_output in zip(judged.parts, outputs, narrow, strict=True):
             with np.errstate(all="ignore"):
-                is_near = np.abs(narrow_output - wrong) <= self.slack(judged, mistake, part, wrong)
-            pairs.append((part, np.where(is_near, wrong, np.nan)))
-        return pairs
+                slack = self.slack(judged, mistake, part, wrong)
+                is_near = np.abs(narrow_output - wrong) <= slack
+            comparable.append(np.where(is_near, wrong, np.nan))
+        return comparable
+
+    def _is_excused(self, mistake: Mistake) -> bool:
+        return any(self.excused_outputs(judged, mistake) is not None for judged in self.wrong)
+
+    def _gives_a_wrong_entry(self, judged: CaseResult, mistake: Mistake) -> bool:
+        """Return whether a mistake leaves little of the error of some wrong entry."""
+        outputs = self.outputs(judged, mistake)
+        for part, wrong in () if outputs is None else self.meant(judged, outputs):
+            if part.got is None or part.ratios is None or part.got.shape != wrong.shape:
+                continue
+            with np.errstate(all="ignore"):
+                rest, error = part.got - wrong, part.got - part.expected.near
+                leaves_little = np.square(rest / error) <= screening.LITTLE
+            if ((part.ratios > 1) & leaves_little).any():
+                return True
+        return False
 
     def explains_an_output(self, cases: Sequence[CaseResult], mistake: Mistake) -> bool:
         """Return whether a mistake explains one of several outputs in all cases."""

@@ -56,7 +56,7 @@ def _leaves_much(search: Search, judged: CaseResult, mistake: Mistake) -> bool:
     With e = y − o and d = o_m − o in units of the bound, only entries with |e| > 1 or |d| > 1 count: in the others,
     legal roundings may be all of e. The mistake leaves Σ (e − d)², compared with the larger of Σ e² and Σ d².
     """
-    pair = errors_of(search, judged, search.outputs(judged, mistake))
+    pair = errors_of(search, judged, search.comparable_outputs(judged, mistake))
     if pair is None:
         return False
     e, d = pair

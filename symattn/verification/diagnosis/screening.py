@@ -80,6 +80,7 @@ def compared(
 # out. In half precision it is wide, and many mistakes are within it; but roundings are far smaller than their bound, so
 # that the right mistake leaves next to nothing of the residual, and another one leaves most of it.
 LITTLE = 0.1  # of the squared residual: what a mistake that is named may leave
+NOTHING = 1e-9  # of the squared residual: what roundings of float64 may leave
 _ALIKE = 4  # a mistake that leaves at most this multiple of what the best one leaves is as good
 _CASES, _FIRST = 24, 3
 _STORED = 512  # entries of the inputs of cases whose own errors are stored
@@ -89,13 +90,19 @@ _PARALLEL = 0.98  # two directions whose squared cosine is at least this count a
 def left(search: Search, cases: Sequence[CaseResult], mistake: Mistake) -> float:
     """Return the mean over the cases of ‖y − o_m‖² / ‖y − o‖², entries in units of the bound; ∞ if undefined.
 
-    Entries that are not finite are ignored.
+    Entries that are not finite are ignored. Code may compute in float16 if its contract allows that: then o_m is the
+    mistake in that arithmetic, if this leaves less.
     """
-    shares = [
-        x
-        for r in spread(cases, _CASES)
-        if (x := left_by(search, r, search.outputs(r, mistake))) is not None
-    ]
+    sample = spread(cases, _CASES)
+    of_formats = (search.comparable_outputs, search.outputs_in_float16)
+    return min(_mean_left(search, sample, [of(r, mistake) for r in sample]) for of in of_formats)
+
+
+def _mean_left(
+    search: Search, cases: Sequence[CaseResult], outputs_of_cases: Sequence[Outputs]
+) -> float:
+    pairs = zip(cases, outputs_of_cases, strict=True)
+    shares = [x for r, outputs in pairs if (x := left_by(search, r, outputs)) is not None]
     return float(np.mean(shares)) if shares else float("inf")
 
 
@@ -183,10 +190,9 @@ def best(search: Search, cases: Sequence[CaseResult], mistakes: Iterable[Mistake
     # A rough selection on a few cases first, with more slack, then on all.
     for sample, slack in ((cases[:: -(-len(cases) // _FIRST) or 1], 5), (cases, 1)):
         result = ranked(search, sample, mistakes)
-        # 1e-9, so that a best share of exactly 0 does not exclude equals.
-        mistakes = [
-            m for share, m in result if share <= slack * min(LITTLE, _ALIKE * result[0][0] + 1e-9)
-        ]
+        # A best share of exactly 0 must not exclude equals.
+        most = min(LITTLE, _ALIKE * result[0][0] + NOTHING) if result else 0
+        mistakes = [m for share, m in result if share <= slack * most]
     return [*mistakes]
 
 
