@@ -129,9 +129,8 @@ class AttentionSearch(Search):
         )
 
     def ways_beside_edit(self) -> Sequence[Way]:
-        """See ``Search``: known mistakes alone, and of a slow definition no further ones."""
-        is_slow = self.session.subject.costs > 1
-        return self._known_ways if is_slow else (*self._known_ways, self._further_known)
+        """See ``Search``: known mistakes alone."""
+        return *self._known_ways, self._further_known
 
     @property
     def decided(self) -> Sequence[Way]:
@@ -295,8 +294,8 @@ class AttentionSearch(Search):
         sizes = source.sizes(judged)
         # To measure a case may take a run of the definition.
         sizes = sizes if "n_k" in sizes else source.measured(judged)
-        # Tokens that attend to each other have one size.
-        return sizes.get("n_k", sizes["n_q"])
+        # Tokens that attend to each other have one size; weights of one row have no queries.
+        return sizes["n_k"] if "n_k" in sizes else sizes["n_q"]
 
     def _yield_storage_mistake(self) -> Iterator[Mistake]:
         """Yield the mistake of an array stored in a narrower format, or with few digits after the point, if it accounts
