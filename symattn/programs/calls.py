@@ -218,7 +218,11 @@ class Target:
         return Trials(self, samples)
 
     def semantics(
-        self, spec: Attention, seconds: float, domain: Domain | None = None
+        self,
+        spec: Attention,
+        seconds: float,
+        domain: Domain | None = None,
+        refutes_at_large_sizes: bool = False,
     ) -> IdentityResult:
         """Return the identity test on residues, in a copy of this process: at the usual sizes, then at larger ones."""
         from symattn.bounds.domain import Domain
@@ -234,18 +238,19 @@ class Target:
         )  # slow to import
         from symattn.verification.semantics import SIZES
 
+        refutes = refutes_at_large_sizes or self.refutes_at_large_sizes
         of_multiples = multiples(domain or Domain())
         stages: tuple[Sequence[Sizes], ...] = (SIZES, LARGE, of_multiples, TOGETHER)
         if self.is_brief:
             stages = FEW, of_multiples
-        elif self.refutes_at_large_sizes:
+        elif refutes:
             stages = *OF_EDIT, of_multiples
         most = {"cells": FEW_CELLS} if self.is_brief else {}
 
         def test(sizes: Sequence[Sizes], is_refuting: bool = False) -> IdentityResult:
             return identity(self, spec, sizes, domain=domain, is_refuting=is_refuting, **most)
 
-        refute = partial(test, is_refuting=True) if self.refutes_at_large_sizes else None
+        refute = partial(test, is_refuting=True) if refutes and not self.is_brief else None
         return tried_apart(self, test, seconds, stages, refute)
 
     @cached_property

@@ -529,12 +529,16 @@ class Child(AbstractContextManager["Child"]):
         return _checked(answer, Outcome, is_outcome)
 
     def semantics(
-        self, spec: Attention, seconds: float, domain: Domain | None = None
+        self,
+        spec: Attention,
+        seconds: float,
+        domain: Domain | None = None,
+        refutes_at_large_sizes: bool = False,
     ) -> IdentityResult | None:
         """Return the identity test on residues, run in a copy of the child, or None if the child is gone."""
         answer = self._restart_target_if_ended()
         if not isinstance(answer, Failure):
-            answer = self._ask_worker("semantics", spec, seconds, domain)
+            answer = self._ask_worker("semantics", spec, seconds, domain, refutes_at_large_sizes)
         if isinstance(answer, Failure):
             return None
         # slow to import, and an answer brings it
@@ -721,10 +725,14 @@ class WithArraysAlone(Child):
         return _add_spent_times(self._spent_by_itself, self._adviser.spent)
 
     def semantics(
-        self, spec: Attention, seconds: float, domain: Domain | None = None
+        self,
+        spec: Attention,
+        seconds: float,
+        domain: Domain | None = None,
+        refutes_at_large_sizes: bool = False,
     ) -> IdentityResult | None:
         """Return the adviser's identity test on residues."""
-        return self._adviser.semantics(spec, seconds, domain)
+        return self._adviser.semantics(spec, seconds, domain, refutes_at_large_sizes)
 
     def trials(self, samples: Samples) -> TrialsInChild:
         """Return the trials of edits of the target's source, made by the adviser."""

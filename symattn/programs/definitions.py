@@ -165,7 +165,11 @@ class Laid(Target):
         self._own = adapted.function
 
     def semantics(
-        self, spec: object, seconds: float, domain: Domain | None = None
+        self,
+        spec: object,
+        seconds: float,
+        domain: Domain | None = None,
+        refutes_at_large_sizes: bool = False,
     ) -> IdentityResult:
         """Return the identity test on residues, if the definition runs on them: see ``identity``."""
         from symattn.programs.identity import (
@@ -177,11 +181,12 @@ class Laid(Target):
         )
         from symattn.verification.semantics import SIZES
 
+        refutes = refutes_at_large_sizes or self.refutes_at_large_sizes
         few = SIZES[:3]  # a definition has more steps than an attention, and larger degrees
-        larger = OF_EDIT[1] if self.refutes_at_large_sizes else TOGETHER
+        larger = OF_EDIT[1] if refutes else TOGETHER
         stages = (few, multiples(domain or Domain()), larger)
         test = partial(identity_of_definition, self, domain=domain)
-        refute = partial(test, is_refuting=True) if self.refutes_at_large_sizes else None
+        refute = partial(test, is_refuting=True) if refutes else None
         return tried_apart(self, test, seconds, stages, refute)
 
     def made(self, kind: type[Planes]) -> Adapted:

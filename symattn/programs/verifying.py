@@ -111,7 +111,10 @@ def verified(function: Function | str, spec: object, how: Options) -> Report:
     tried = {name: getattr(how, name) for name in _TRIED}
 
     def one(
-        spec: Specification, promised: Domain | None = how.domain, alone: bool = how.verdict_alone
+        spec: Specification,
+        promised: Domain | None = how.domain,
+        alone: bool = how.verdict_alone,
+        refutes_at_large_sizes: bool = False,
     ) -> Report:
         with replace(how, domain=promised).opened(function, spec) as runner:
             subject, domain = subject_of(runner, spec), narrowed(runner, promised)
@@ -121,6 +124,7 @@ def verified(function: Function | str, spec: object, how: Options) -> Report:
                 **tried,
                 **drawn,
                 "verdict_alone": alone,
+                "refutes_at_large_sizes": refutes_at_large_sizes,
                 "mend": _find_repairs if how.repair else None,
             }
             try:
@@ -133,7 +137,8 @@ def verified(function: Function | str, spec: object, how: Options) -> Report:
     if report.verdict is Verdict.FAULT and how.verdict_alone:
         return report
     if report.verdict is Verdict.FAULT:
-        judge = partial(one, alone=True)  # a cause by another alignment would be asked of nobody
+        # A cause by another alignment would be asked of nobody, and a proof at large sizes may take minutes.
+        judge = partial(one, alone=True, refutes_at_large_sizes=True)
         promised = how.domain or Domain()
         readings = kind_of(first).describe_right_readings(report, first, promised, judge)
         return replace(report, otherwise=readings)
@@ -174,12 +179,17 @@ def describe_right_readings(
     other: Alignment = "bottom-right" if spec.alignment == "top-left" else "top-left"
     aligned = replace(spec, alignment=other)
     words = []
+    is_right_if_aligned = False
     # A refusal means only that this reading explains nothing.
     with suppress(InputError, CannotRun):
-        if judge(aligned).verdict is Verdict.NO_FAULT:
-            words.append(f"with --alignment {aligned.alignment}")
+        is_right_if_aligned = judge(aligned).verdict is Verdict.NO_FAULT
+    if is_right_if_aligned:
+        words.append(f"with --alignment {aligned.alignment}")
     with suppress(InputError, CannotRun):
-        if judge(spec, replace(domain, square=True)).verdict is Verdict.NO_FAULT:
+        square = replace(domain, square=True)
+        # For n_q = n_k both alignments are one, but that of documents, whose lengths may still differ.
+        is_implied = is_right_if_aligned and not spec.documents
+        if is_implied or judge(spec, square).verdict is Verdict.NO_FAULT:
             words.append("for n_q = n_k (--square)")
     return f"right {', or '.join(words)}" if words else ""
 

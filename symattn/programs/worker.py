@@ -142,9 +142,11 @@ class _Server:
         function, form = self._found.function, request.form
         return function if form is None else form.around(function, self._found.name)
 
-    def semantics(self, spec: Attention, seconds: float, domain: Domain | None) -> IdentityResult:
+    def semantics(
+        self, spec: Attention, seconds: float, domain: Domain | None, refutes_at_large_sizes: bool
+    ) -> IdentityResult:
         """Return the identity test, run in a copy of this process."""
-        return self._target.semantics(spec, seconds, domain)
+        return self._target.semantics(spec, seconds, domain, refutes_at_large_sizes)
 
     def open_trials(self, samples: Samples) -> Opened | None:
         """Prepare trials of edits of the target's source, and return what there is to edit."""

@@ -148,6 +148,8 @@ class Session:
     measures_power: bool = True  # by some calls, of which all ways of computing are run
     verdict_alone: bool = False  # nothing more is tried once a call alone shows a fault for certain
     stops_at_fault: bool = False  # the same, in the order of a verification that seeks causes
+    # residues prove at the smallest sizes alone, and ask one point at larger ones
+    refutes_at_large_sizes: bool = False
     convicting: CaseResult | None = None  # this call, if nothing more is to be tried after it
     # sizes for which programs of JAX are compiled, and the place of each among those that need not be
     compiled_sizes: set[Hashable] = field(default_factory=set)
@@ -530,38 +532,28 @@ def verify(
     power: Mapping[str, float] | None = None,
     mend: Callable[[Session], Repairs] | None = None,
     verdict_alone: bool = False,
+    refutes_at_large_sizes: bool = False,
 ) -> Report:
     """Verify the runner's function against a subject. Raises ``Unusable`` if it never returns anything to judge.
 
     No tolerance is picked: an output is a fault if no implementation in the ``precision`` could return it. If the
     ``verdict_alone`` is wanted, the first call that shows a fault for certain ends the search, and no cause is sought.
+    ``refutes_at_large_sizes``: residues prove at the smallest sizes alone, and ask one point at larger ones.
     """
-    session = Session(
-        runner,
-        subject,
-        precision,
-        domain or Domain(),
-        seed,
-        examples,
-        budget,
-        progress,
-        power or {},
-        verdict_alone=verdict_alone,
-    )
-    # Another domain starts over with the same options, since the records hold calls outside of it.
-    again = partial(
-        verify,
-        runner,
-        subject,
-        precision,
-        seed=seed,
-        examples=examples,
-        budget=budget,
-        progress=progress,
-        power=power,
-        mend=mend,
-        verdict_alone=verdict_alone,
-    )
+    settings: dict[str, Any] = {
+        "seed": seed,
+        "examples": examples,
+        "budget": budget,
+        "progress": progress,
+        "verdict_alone": verdict_alone,
+        "refutes_at_large_sizes": refutes_at_large_sizes,
+    }
+    session = Session(runner, subject, precision, domain or Domain(), power=power or {}, **settings)
+
+    def again(promised: Domain) -> Report:
+        # The records hold calls outside of another domain, so that it starts over with the same options.
+        return verify(runner, subject, precision, promised, power=power, mend=mend, **settings)
+
     _try_all_groups(session)
     if session.convicting is not None:
         return make_verification_report(session, (first_fault(session, session.convicting),))
@@ -577,6 +569,13 @@ def verify(
         return make_verification_report(
             session, (first_fault(session, min(wrong, key=lambda r: r.case.size)),)
         )
+    return _explain_and_repair(session, mend, again)
+
+
+def _explain_and_repair(
+    session: Session, mend: Callable[[Session], Repairs] | None, again: Callable[[Domain], Report]
+) -> Report:
+    """Return the report on what was tried: the faults with their causes, and the edits that mend them."""
     # Explaining has the same limit of time, but none of calls.
     session.explaining = session.effort_of(inf)
     promises = refusals.excluding_failures(session)

@@ -348,6 +348,19 @@ def test_a_report_says_first_with_which_alignment_or_sizes_a_function_is_right(k
 
 
 @pytest.mark.deep
+@pytest.mark.parametrize("longest", [12, 40, 130, 200])
+def test_no_sizes_are_called_right_in_which_long_inputs_are_wrong(longest: int) -> None:
+    # Residues prove the small sizes, and long calls in floats show what they do not.
+    def wrong_if_long(q: Any, k: Any, v: Any) -> Any:
+        result = aligned("square alone", q, k, v)
+        return result if len(q) <= longest else result + v[:1]
+
+    report = verify(wrong_if_long, Attention(causal=True), examples=5, framework="numpy")
+    assert report.verdict is Verdict.FAULT
+    assert report.otherwise == ""
+
+
+@pytest.mark.deep
 def test_temperatures_of_places_have_an_alignment_too() -> None:
     def from_the_first_key(q: Any, k: Any, v: Any) -> Any:
         tau = 1 + 0.1 * np.log(np.arange(1, len(q) + 1) // 8 + 1)

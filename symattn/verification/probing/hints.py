@@ -42,7 +42,9 @@ def residues(session: Session) -> IdentityResult | None:
         return None
     seconds = float(round(max(min(_SECONDS, session.effort.left), 1.0)))
     spec = session.subject.flow.spec_on_residues
-    result: IdentityResult | None = make(spec, seconds, session.domain)
+    # Most runners prove at all sizes, and take no further word.
+    brief = {"refutes_at_large_sizes": True} if session.refutes_at_large_sizes else {}
+    result: IdentityResult | None = make(spec, seconds, session.domain, **brief)
     return result
 
 
