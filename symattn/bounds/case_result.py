@@ -274,6 +274,11 @@ class CaseResult:
         return max(part.worst for part in self.parts)
 
     @property
+    def is_screened(self) -> bool:
+        """Return whether the outputs were compared with float64 alone, within an error that is no bound."""
+        return any(type(part.expected) is ScreenedOutput for part in self.parts)
+
+    @property
     def where(self) -> tuple[int, tuple[int, ...]]:
         """The output with the worst entry, and the index of that entry."""
         of = max(range(len(self.parts)), key=lambda k: self.parts[k].worst)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from symattn.arrays.formats import WIDE
 from symattn.arrays.precision import Precision
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import APART, Failure, Inputs, Memory, Outcome, Runner
@@ -283,9 +284,18 @@ class Session:
         ``judge_by_all_ways`` tells.
         """
         legal, outcome = self.legal(case.inputs), self.call(case)
-        # A bound of a large case takes long, so that float64 judges first.
-        large = _count_entries(case) > _LARGE_CASE or _count_tokens(case) > _MANY_TOKENS
-        if large or case.group in self.subject.screened_groups:
+        return self.judge_outcome(case, outcome, legal, or_smaller, by_first_way)
+
+    def judge_outcome(
+        self,
+        case: Case,
+        outcome: Outcome,
+        legal: Legal,
+        or_smaller: bool = False,
+        by_first_way: bool = False,
+    ) -> CaseResult:
+        """Judge what a call gave; see ``run_case``."""
+        if self.is_screened_first(case):
             screened = self._compare_case_in_float64(case, outcome, legal)
             if screened is not None and screened.finding is None:
                 return screened
@@ -308,6 +318,18 @@ class Session:
             tell = [r for r in self.records if self.tells(r.case)]
         is_whole = len(tell) < whole and self.tells(case)
         return judge(legal, self.precision, case, outcome, is_whole)
+
+    def is_screened_first(self, case: Case) -> bool:
+        """Return whether float64 judges a case before bounds do: a bound of a large case takes long."""
+        is_large = _count_entries(case) > _LARGE_CASE or _count_tokens(case) > _MANY_TOKENS
+        if is_large or case.group in self.subject.screened_groups:
+            return True
+        # Where residues agree, these groups show overflow, and roundings as coarse as those of a narrower format: both
+        # are far from float64. Finer ones are left to bounds of the definition's own sizes and numbers. In narrower
+        # formats the power of a verdict needs bounds of these groups, too, and a known fault is explained by bounds.
+        is_wide = self.precision.input.name in WIDE
+        is_probe = self.settled and is_wide and case.group in self.subject.probed_groups
+        return is_probe and self.known == 0
 
     def run_without_compiling(self, case: Case, or_smaller: bool = False) -> CaseResult:
         """Call the function, and judge its output; where JAX would compile for the sizes alone, NumPy may compute it.
@@ -943,8 +965,13 @@ def _climb_to_larger_errors(session: Session, rng: np.random.Generator) -> None:
         judged = session.take(Case(subject.source.random, "larger errors sought", inputs))
         return judged.worst if judged else 0.0
 
-    # Ratios from 1 on are faults already, and large inputs take too long to climb.
-    tried = (r for r in session.records if 0 < r.worst < 1 and r.case.size < subject.climbed)
+    # Ratios from 1 on are faults already, large inputs take too long to climb, and what float64 alone has judged has
+    # no ratio to the bound.
+    tried = (
+        r
+        for r in session.records
+        if 0 < r.worst < 1 and r.case.size < subject.climbed and not r.is_screened
+    )
     for judged in sorted(tried, key=lambda r: -r.worst)[: 1 if session.settled else _CLIMBS]:
         probes.climb(
             change, dict(judged.case.inputs), judged.worst, min(_STEPS, session.examples), worst

@@ -18,18 +18,19 @@ from symattn import (
     Verdict,
     verify,
 )
-from symattn.bounds.called_target import Argument, Convention
+from symattn.bounds.called_target import Argument, Convention, Outcome
+from symattn.bounds.case_result import Case, CaseResult
 from symattn.programs.specifications import definitions_of
 from symattn.programs.verifying import Options, verified
 from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.diagnosis.blaming import other_function
 from symattn.verification.diagnosis.coarser import side
-from symattn.verification.engine import finds_fault
-from symattn.verification.input_source import Array
+from symattn.verification.engine import Session, finds_fault
 from symattn.verification.probing import probes
 
 CAUSAL = Attention(causal=True)
 Program = Callable[..., Any]
+Array = Any
 
 
 # -- the arrays of an attention become those of a definition --
@@ -127,6 +128,14 @@ def _of_cache(**how: Any) -> Program:
         return _attended(q, keys, values, **how)[0]
 
     return decode
+
+
+@pytest.mark.deep
+def test_weights_of_a_single_row_by_another_function_are_explained() -> None:
+    """Scores of one row have keys alone, whose number limits the tiles that are tried."""
+    (fault,) = verify(_softmax_by(_rational), Softmax(), precision="float64", examples=0).faults
+    assert fault.step == "exp"
+    assert "weights are not exponentials of s − max s" in fault.message
 
 
 def _with_log_sums(**how: Any) -> Program:
@@ -229,6 +238,34 @@ def test_drawn_inputs_keep_the_promise_on_scores(spec: Any) -> None:
     assert not inner.keeps(inputs, domain)
     assert inner.keeps(inner.tamed(inputs, domain), domain)
     assert not definition.admitted(inputs, domain)
+
+
+def _session_of_block(precision: str = "float32") -> Session:
+    """A verification of a layer that is never called."""
+    definition = next(definitions_of(BLOCK))
+    runner: Any = SimpleNamespace(convention=Convention(tuple(Argument(i.name, i.name) for i in definition.inputs)))
+    return Session(runner, definition, Precision.of(precision), Domain(), 0, 0, 60.0)
+
+
+def test_probes_are_compared_with_float64_first_only_where_residues_agree() -> None:
+    session, small = _session_of_block(), {"x": np.ones((2, 3))}
+    probed = [Case(group, "", small) for group in ("scale", "softmax", "structure", "mask", "more tokens")]
+    own = [Case(group, "", small) for group in ("sizes", "numbers", "random")]
+    assert not any(map(session.is_screened_first, (*probed, *own)))
+    residues: Any = SimpleNamespace(settled=True)
+    session.identity = residues
+    assert all(map(session.is_screened_first, probed))
+    assert not any(map(session.is_screened_first, own))
+    # A fault that is known is explained by bounds.
+    session.records = [CaseResult(probed[0], Outcome(), (), "values")]
+    assert not any(map(session.is_screened_first, probed))
+
+
+@pytest.mark.parametrize("precision", ["float16", "float8_e4m3fn"])
+def test_probes_are_bounded_in_narrow_formats(precision: str) -> None:
+    session, residues = _session_of_block(precision), SimpleNamespace(settled=True)
+    session.identity = residues  # type: ignore[assignment]
+    assert not session.is_screened_first(Case("softmax", "", {"x": np.ones((2, 3))}))
 
 
 def test_an_empty_cache_is_left_as_it_is_by_a_climb() -> None:

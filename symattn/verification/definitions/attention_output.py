@@ -65,6 +65,7 @@ def subject(spec: Attention) -> Definition:
         climbed=600,
         meant=_MEANT,
         screened_groups=frozenset(),
+        probed_groups=frozenset(),
     )
 
 

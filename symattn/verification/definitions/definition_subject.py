@@ -37,6 +37,7 @@ from symattn.verification.definitions.definition_forms import DefinitionForm
 from symattn.verification.definitions.inner_attention import InnerAttention
 from symattn.verification.definitions.inputs_by_letters import (
     FAMILIES,
+    PROBED_GROUPS,
     SEVERAL_CHUNKS_GROUP,
     TOKENS,
     WIDTHS,
@@ -166,6 +167,7 @@ class Definition:
     climbed   largest number of input entries from which larger errors are sought
     meant     groups that test what is computed rather than its arithmetic
     screened_groups  groups whose calls are compared with float64 first, however small they are
+    probed_groups  the same once residues agree: groups that ask what is computed, in single precision and wider
     """
 
     title: str
@@ -218,6 +220,7 @@ class Definition:
     climbed: int = 200
     meant: frozenset[str] = _MEANT
     screened_groups: frozenset[str] = _SCREENED_GROUPS
+    probed_groups: frozenset[str] = PROBED_GROUPS
 
     @cached_property
     def source(self) -> InputSource:

@@ -73,6 +73,10 @@ FAMILIES: dict[str, Family] = {
 
 #: Groups of probes of an attention, besides the definition's own sizes and numbers.
 PROBES = {name: groups.FIRST[name] for name in ("scale", "softmax", "structure", "mask")}
+# Groups of sizes a little beyond those of common tiles, and the sizes that are large in each.
+_BEYOND_TILES = {"more tokens": TOKENS, "wider rows": WIDTHS}
+#: Groups that ask what is computed, by the attention inside or beyond a tile, rather than how it is rounded.
+PROBED_GROUPS = frozenset({*PROBES, *_BEYOND_TILES})
 
 
 @dataclass(frozen=True)
@@ -97,9 +101,8 @@ class InputsByLetters(InputSource):
 
     def later(self) -> Mapping[str, Cases]:
         """See ``InputSource``: more tokens than common tiles have, and wider rows."""
-        names = {"more tokens": TOKENS, "wider rows": WIDTHS}
         beyond: dict[str, Cases] = {
-            group: partial(self._beyond_tiles, group, of) for group, of in names.items()
+            group: partial(self._beyond_tiles, group, of) for group, of in _BEYOND_TILES.items()
         }
         beyond["multiples"] = self._yield_multiple_length_cases
         if self.definition.distant is not None:
