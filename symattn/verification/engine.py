@@ -72,6 +72,8 @@ _MIDDLE_SIZES = (16, 64)  # limits of all sizes of cases between small and large
 _BEYOND = ("values", "not finite")
 # programs of JAX are compiled for one of so many sizes, and for calls with so many times the entries
 _ONE_COMPILED_OF = 16
+# ways to lay out an array that do not change what is called
+_LAYOUTS = (*APART, "frozen")
 # times the entries of the largest inputs so far, from which on a call is compiled all the same
 _MUCH_LARGER = 4
 _COMPILED_SIZES = 2  # of each group, if the process is not trusted
@@ -312,7 +314,7 @@ class Session:
             ):
                 return replace(first, whole=False)
         # Power rests on cases judged by all ways; few are enough once residues have decided.
-        whole = power.LEAST if self.settled else _WHOLE * self.measures_power
+        whole = (power.LEAST if self.settled else _WHOLE) * self.measures_power
         tell = self.records
         if not self.is_trusted:
             tell = [r for r in self.records if self.tells(r.case)]
@@ -464,7 +466,9 @@ class Session:
 
         Whether an edit is right is asked of compiled programs as well, in a new search.
         """
-        is_plain = case.memory == "contiguous"
+        # Arrays of JAX have no layout, so that only shared and reused memory makes another call.
+        is_of_jax = self.runner.convention.framework == "jax"
+        is_plain = case.memory == "contiguous" or (is_of_jax and case.memory in _LAYOUTS)
         compiles = self.runner.convention.compiles and not self.distrusts_numpy
         return "interpreted" if is_plain and compiles else case.memory
 
@@ -728,7 +732,8 @@ def _bound_some_of_screened(session: Session) -> None:
 
     That is so if all sizes are large. Power rests on bounds, and without any the verdict would be undecided.
     """
-    if any((r.whole or r.undecided) and session.tells(r.case) for r in session.records):
+    is_bounded = any((r.whole or r.undecided) and session.tells(r.case) for r in session.records)
+    if is_bounded or not session.measures_power:
         return
     places = [k for k, r in enumerate(session.records) if session.tells(r.case)]
     smallest: dict[str, int] = {}

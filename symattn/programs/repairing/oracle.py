@@ -229,6 +229,7 @@ def _session_of(session: Session, edited: Runner, most_tokens: int = 0) -> _Sess
         session.budget,
         session.progress,
         stops_at_fault=True,
+        measures_power=False,
     )
 
 
