@@ -29,7 +29,7 @@ from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.spec import Attention
 from symattn.bounds.case_result import UNFIT
 from symattn.bounds.inputs import Sizes, lengths_by_letter
-from symattn.document.errors import InputError, SymattnError
+from symattn.document.errors import InputError, SymattnError, Undecided
 from symattn.document.evidence import Evidence, Grade
 
 # The probability of a wrong yes of a whole test, which its runs share.
@@ -629,7 +629,12 @@ class _Point:
         self._run = run
         self._compared = degree.Chance()
         inputs = run.inputs(kind)
-        expected = run.compute(**inputs)
+        try:
+            expected = run.compute(**inputs)
+        # A definition may decide by the order of numbers, as a sparsemax does.
+        except Undecided as error:
+            run.reason = str(error)
+            return
         copies = {n: x.copy() for n, x in inputs.items()}  # the function may change its inputs
         kind.field.work = run.work
         try:

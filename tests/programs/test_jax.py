@@ -100,6 +100,28 @@ def test_a_flipped_mask_and_keys_that_are_lost_beyond_64_differ(function: Any, c
     assert semantics(function, Attention(causal=causal)).agrees is False
 
 
+def sparsemax(z: Any) -> Any:
+    ordered = jnp.sort(z, axis=-1)[..., ::-1]
+    sums = jnp.cumsum(ordered, axis=-1)
+    ranks = jnp.arange(1, z.shape[-1] + 1, dtype=z.dtype)
+    size = (1 + ranks * ordered > sums).sum(axis=-1, keepdims=True)
+    threshold = (jnp.take_along_axis(sums, size - 1, axis=-1) - 1) / size.astype(z.dtype)
+    return jnp.maximum(z - threshold, 0)
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1, "no fault"), (1.5, "fault")])
+def test_a_definition_without_residues_is_judged_on_floats(factor: float, verdict: str) -> None:
+    """A sparsemax orders its scores, which residues have no order for."""
+
+    def sparse_attention(q: Any, k: Any, v: Any) -> Any:
+        scores = q @ k.T / jnp.sqrt(jnp.asarray(q.shape[-1], q.dtype)) * factor
+        return sparsemax(scores) @ v
+
+    report = verify(sparse_attention, Attention(normaliser="sparsemax"), examples=4)
+    assert report.verdict.value == verdict
+    assert "residues have no order" in str(semantics(sparse_attention, Attention(normaliser="sparsemax")).reason)
+
+
 @pytest.mark.parametrize(("function", "right"), [(by_rows, True), (partial(by_rows, back=1), False)])
 def test_arrays_of_jax_are_passed_where_those_of_numpy_do_not_do(function: Any, right: bool) -> None:
     runner = target(function, requested(Attention(), dtype="float32", domain=SQUARE))
