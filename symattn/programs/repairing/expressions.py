@@ -168,13 +168,24 @@ def swap_operands(p: Place) -> Changes:
 def drop_operand(p: Place) -> Changes:
     node = p.node
     if isinstance(node, ast.UnaryOp):
-        yield node.operand
+        # Other axes are other numbers: −2 and 2 are the same axis for some ranks alone.
+        if not _is_axis(p):
+            yield node.operand
     elif isinstance(node, ast.BoolOp):
         yield from node.values
     # One operand of a product of matrices has another shape than the product.
     elif not isinstance(node.op, ast.MatMult):
         yield node.left
         yield node.right
+
+
+def _is_axis(p: Place) -> bool:
+    """Return whether an expression names the axis of a function: ``axis=-2``, or the -2 of ``s.sum(-2)``."""
+    if isinstance(p.parent, ast.keyword):
+        return p.parent.arg in AXIS_WORDS
+    if not isinstance(p.parent, ast.Call) or p.field != "args" or p.kind.is_array:
+        return False
+    return _called_word(p.parent) in _REDUCTIONS
 
 
 def change_connective(p: Place) -> Changes:
@@ -431,6 +442,16 @@ def change_constant(p: Place) -> Changes:
     elif isinstance(value, float) and value and math.isfinite(value):
         for number in _numbers_beside(value):
             yield repr(_take_own_number(number, p.function.numbers))
+
+
+def change_negative_axis(p: Place) -> Changes:
+    """Another axis in place of one that is counted from the end: ``-2`` as a whole, not the 2 in it."""
+    operand = p.node.operand
+    if not isinstance(operand, ast.Constant) or type(operand.value) is not int or not _is_axis(p):
+        return
+    value = -operand.value
+    for other in sorted({-1, -2, -3, 0, 1} - {value}, key=lambda x: (abs(x - value), x)):
+        yield str(other)
 
 
 def _numbers_beside(value: float) -> Iterator[float]:
@@ -808,6 +829,7 @@ RULES: tuple[EditRule, ...] = (
     EditRule("slice", 1, ast.Subscript, change_slice, likely=True),
     EditRule("axis", 1, ast.Subscript, move_new_axis, likely=True),
     EditRule(SWITCH, 1, ast.Constant, change_switch, likely=True, added=LOOKED_AT, where="arrays"),
+    EditRule("constant", 1, ast.UnaryOp, change_negative_axis, likely=True),
     EditRule("constant", 1, ast.Constant, change_constant, likely=True),
     EditRule("einsum", 1, ast.Constant, change_einsum, likely=True, where="arrays"),
     EditRule("constant", 1, ast.Attribute, change_infinity, likely=True, where="arrays"),

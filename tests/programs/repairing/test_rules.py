@@ -357,6 +357,21 @@ def test_a_number_in_an_edit_is_one_that_somebody_writes(tmp_path: Path, written
     assert not rounded
 
 
+@pytest.mark.parametrize("call", ["x.sum({}, keepdims=True)", "np.mean(x, axis={})", "np.cumsum(x, axis={})"])
+def test_an_axis_from_the_end_is_changed_as_a_number_and_keeps_its_sign(tmp_path: Path, call: str) -> None:
+    _, edits = _edits_of(_function(tmp_path, "wrong", f"return {call.format(-2)}"), (1,))
+    numbers = [(edit.rule, edit.new) for edit in sorted(edits, key=size_of) if edit.old == "-2"]
+    assert numbers[0] == ("constant", "-1")
+    assert ("dropped", "2") not in numbers
+
+
+def test_a_number_that_is_no_axis_may_lose_its_sign(tmp_path: Path) -> None:
+    _, edits = _edits_of(_function(tmp_path, "wrong", "return np.roll(x, -2) + -3 * y"), (1,))
+    assert _new_texts(edits, "dropped", "-2") == {"2"}
+    assert _new_texts(edits, "dropped", "-3") == {"3"}
+    assert _new_texts(edits, "constant", "-2") == set()
+
+
 def test_edits_of_several_places_show_the_brackets_that_one_of_them_needs(tmp_path: Path) -> None:
     _, edits = _edits_of(_function(tmp_path, "wrong", "z = x * n / 2\n    w = y * n / 2\n    return z + w"), (2, 3))
     assert "(n + 1)" in _new_texts(edits, "everywhere", "n")
