@@ -141,6 +141,7 @@ class FunctionPlaces:
         self.free_names |= vars(builtins).keys()
         self.expressions = self._short_expressions()
         self.bounds = self._names_that_bound()
+        self.lengths = self._names_of_lengths()
         self.unread = self._names_assigned_and_never_read()
         self.unread |= self.idle_numbers.keys()
         self.idle = self._values_never_read() | self.idle_numbers.keys()
@@ -235,6 +236,19 @@ class FunctionPlaces:
             called = str(getattr(word, "attr", getattr(word, "id", "")))
             if isinstance(node, ast.Compare) or called in _BOUNDING:
                 result |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+        return result
+
+    def _names_of_lengths(self) -> set[str]:
+        """Return the names that are assigned lengths of arrays as they are: ``n, d = q.shape``, ``n = len(q)``."""
+        result: set[str] = set()
+        assignments = [n for n in ast.walk(self.source.tree) if isinstance(n, ast.Assign)]
+        for node in assignments:
+            for target in node.targets:
+                pairs = [(target, node.value)]
+                if isinstance(target, ast.Tuple):
+                    values = getattr(node.value, "elts", [node.value] * len(target.elts))
+                    pairs = [*zip(target.elts, values, strict=False)]
+                result |= {t.id for t, x in pairs if isinstance(t, ast.Name) and _is_length(x)}
         return result
 
     def _names_assigned_and_never_read(self) -> set[str]:
@@ -873,6 +887,21 @@ def overlapping(replacements: Sequence[Replacement]) -> bool:
     """Return whether two of the replacements change the same part of the text."""
     spans = sorted(replacements)
     return any((a.end_line, a.end_column) > (b.line, b.column) for a, b in pairwise(spans))
+
+
+def _name_behind(node: ast.expr) -> str:
+    """Return the name of an array, also of one with a new axis; "" for other expressions."""
+    array = node.value if isinstance(node, ast.Subscript) else node
+    return array.id if isinstance(array, ast.Name) else ""
+
+
+def _is_length(node: ast.expr) -> bool:
+    """Return whether an expression is a length of an array, or all of them."""
+    if isinstance(node, ast.Subscript):
+        return _is_length(node.value)
+    if isinstance(node, ast.Call):
+        return getattr(node.func, "id", getattr(node.func, "attr", "")) in ("len", "size")
+    return isinstance(node, ast.Attribute) and node.attr == "shape"
 
 
 def _names_read_in(node: ast.expr) -> set[str]:

@@ -578,6 +578,25 @@ def take_from_positions(p: Place) -> Changes:
         yield from (f"{p.text} - {name}" for name in p.whole_names)
 
 
+def add_difference_of_lengths(p: Place) -> Changes:
+    """A difference of two lengths added to positions: ``np.arange(n_q)[:, None] + n_k - n_q``.
+
+    Where queries stand among more keys, code forgets it about as often as a single number. Names that are computed
+    from lengths, such as a number of tiles, are left to the differences of any whole numbers.
+    """
+    if p.kind.name != "ints" or not p.kind.shape or isinstance(p.parent, ast.Subscript):
+        return
+    lengths = [name for name in p.whole_names if name in p.function.lengths]
+    # In a sum, what is added already.
+    around = p.parent if isinstance(p.parent, ast.BinOp) else p.node
+    own = {node.id for node in ast.walk(around) if isinstance(node, ast.Name)}
+    for a in lengths:
+        for b in lengths:
+            # Positions are as many as the length that is taken away.
+            if b in own and a not in own:
+                yield f"{p.text} + {a} - {b}"
+
+
 def clip_whole(p: Place) -> Changes:
     if p.kind.name != "int" or isinstance(p.node, ast.Constant):
         return
@@ -842,6 +861,15 @@ RULES: tuple[EditRule, ...] = (
     EditRule("variable", 2, ANY, replace_by_name),
     EditRule("term", 2, ANY, add_whole_term),
     EditRule("term", 2, ast.Call, shift_positions, likely=True, added=LOOKED_AT, where="arrays"),
+    EditRule(
+        "term",
+        2,
+        (ast.Call, ast.Subscript),
+        add_difference_of_lengths,
+        likely=True,
+        added=LOOKED_AT,
+        where="arrays",
+    ),
     EditRule("term", 2, ast.Call, take_from_positions, added=LOOKED_AT, where="arrays"),
     EditRule("bound", 2, ANY, clip_whole),
     EditRule("length", 2, ANY, take_length, where="arrays"),

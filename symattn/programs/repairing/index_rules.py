@@ -92,6 +92,20 @@ def take_item(p: Place) -> Changes:
                 yield f"{p.plain_text}[..., {text}]"
 
 
+def look_up_index(p: Place) -> Changes:
+    """An index by its item in an array of whole numbers, as of a page table: ``x[rows[i]]`` for ``x[i]``."""
+    items = _items_of(p.node)
+    tables = [name for name, kind in p.names("ints").items() if len(kind.shape) == 1]
+    for k, item in enumerate(items):
+        if isinstance(item, ast.Constant) or p.kind_of(item).name != "int":
+            continue
+        for table in tables:
+            is_table_itself = isinstance(p.node.value, ast.Name) and p.node.value.id == table
+            if not is_table_itself:
+                looked_up = ast.Subscript(ast.Name(table, ast.Load()), item, ast.Load())
+                yield _subscript(p.node, [*items[:k], looked_up, *items[k + 1 :]])
+
+
 def take_part_of_idle_name(p: Place) -> Changes:
     """A part of an array that nothing reads, by an index in use, in place of an expression: ``sums[a:b]``."""
     is_indexed = isinstance(p.parent, ast.Subscript)
@@ -122,7 +136,7 @@ def change_target_slice(
         if isinstance(target, ast.Subscript):
             place = Place(target, s.node, "targets", Kind("floats"), s.scope, s.function)
             old = s.text(target)
-            for change in (change_slice, take_other_end, move_slice, take_index):
+            for change in (change_slice, take_other_end, move_slice, take_index, look_up_index):
                 for new in change(place):
                     text = new if isinstance(new, str) else ast.unparse(new)
                     yield [s.put(target, text)], *shown_change(old, text)
@@ -320,6 +334,7 @@ RULES: tuple[EditRule, ...] = tuple(
         EditRule("order", 2, ast.Call, change_order_of_axes, likely=True),
         EditRule("remainder", 2, ast.BinOp, take_whole_remainder, likely=True),
         EditRule("index", 2, ANY, take_part_of_idle_name, likely=True),
+        EditRule("index", 2, ast.Subscript, look_up_index),
         EditRule("bound", 2, ANY, take_neighbour),
         EditRule("range", 2, ast.Call, change_range),
         EditRule("range moved", 2, (ast.Call, ast.Subscript), shift_both_ends, likely=True),

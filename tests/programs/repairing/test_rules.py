@@ -308,6 +308,22 @@ def test_a_number_of_the_module_that_nothing_reads_is_tried(tmp_path: Path, othe
     assert [edit.reads_idle_name for edit in reading] == [True] * is_idle
 
 
+@pytest.mark.parametrize(
+    ("body", "moved"),
+    [
+        ("n_q, n_k = x.shape\n    return x * np.arange(n_q)[:, None]", ["np.arange(n_q)[:, None] + n_k - n_q"]),
+        ("n_q, n_k = x.shape\n    return x * (np.arange(n_q)[:, None] + n_k)", []),
+        ("n_q, n_k = x.shape\n    return x * (np.arange(n_q)[:, None] + n_k - n_q)", []),
+        ("n_q, tiles = len(x), n + 2\n    return x * np.arange(n_q)[:, None]", []),
+    ],
+    ids=["none", "one", "both", "computed"],
+)
+def test_positions_are_moved_by_a_difference_of_lengths(tmp_path: Path, body: str, moved: list[str]) -> None:
+    _, edits = _edits_of(_function(tmp_path, "wrong", body), (2,))
+    likely = [e.new.strip("()") for e in edits if e.rule == "term" and e.likely]
+    assert [new for new in likely if "] + " in new and " - " in new] == [m.strip("()") for m in moved]
+
+
 def test_a_range_whose_ends_have_no_name_in_common_is_not_moved(tmp_path: Path) -> None:
     for number, body in enumerate(("return x * sum(range(one, n))", "return x[0 : n]")):
         _, edits = _edits_of(_function(tmp_path, f"wrong{number}", body), (2,))
