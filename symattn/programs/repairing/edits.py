@@ -28,7 +28,12 @@ from symattn.programs.repairing.observing import (
 )
 from symattn.programs.repairing.running_sums import axes_of_running_sums
 from symattn.programs.repairing.source import SourceFunction, Sources
-from symattn.programs.repairing.strides import Strides, are_exchangeable, strides_of_functions
+from symattn.programs.repairing.strides import (
+    Strides,
+    are_exchangeable,
+    likely_strides,
+    strides_of_functions,
+)
 from symattn.verification.repair import Replacement, replaced
 
 #: Tiers of edits, in the order in which they are tried.
@@ -148,6 +153,8 @@ class FunctionPlaces:
         self.rescalers = self._names_subtracted_in_calls()
         self.counters = self._names_of_loops()
         self.carried = self._names_carried_through_loops()
+        self.factors_of_sums = self._factors_of_carried_sums()
+        self.likely_strides = likely_strides(self.source.tree, self.strides)
         self.running_sums = axes_of_running_sums(self.source.tree)
         # what stands beside each name, by the number of its node, and the names beside it anywhere
         self.beside: dict[int, tuple[str, bool, str]] = {}
@@ -216,6 +223,8 @@ class FunctionPlaces:
     def _names_carried_through_loops(self) -> dict[str, int]:
         """Return the names that a loop changes from what they were before it, each with the last line of the loop."""
         result: dict[str, int] = {}
+        arguments = self.source.tree.args
+        parameters = {a.arg for a in (*arguments.posonlyargs, *arguments.args)}
         loops = [n for n in ast.walk(self.source.tree) if isinstance(n, ast.For | ast.While)]
         stores = [
             n
@@ -223,9 +232,32 @@ class FunctionPlaces:
             if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
         ]
         for loop in loops:
-            before = {n.id for n in stores if n.lineno < loop.lineno}
+            before = parameters | {n.id for n in stores if n.lineno < loop.lineno}
             within = {n.id for n in stores if loop.lineno < n.lineno <= (loop.end_lineno or 0)}
             result |= {name: loop.end_lineno or 0 for name in before & within}
+        return result
+
+    def _factors_of_carried_sums(self) -> dict[str, set[str]]:
+        """Return the names by which a loop rescales what it carries, each with the carried names that it multiplies.
+
+        These are ``a`` in ``total * a``, and names of functions of a carried name less another one, such as
+        ``a = exp(m - new)``, which may multiply nothing.
+        """
+        result: dict[str, set[str]] = {}
+        for node in ast.walk(self.source.tree):
+            if isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.Mult):
+                ends = node.target if isinstance(node, ast.AugAssign) else node.left
+                others = node.value if isinstance(node, ast.AugAssign) else node.right
+                for one, other in ((ends, others), (others, ends)):
+                    name, factor = _name_behind(one), _name_behind(other)
+                    if name in self.carried and factor and node.lineno <= self.carried[name]:
+                        result.setdefault(factor, set()).add(name)
+            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                argument = next(iter(node.value.args), None)
+                is_difference = isinstance(argument, ast.BinOp) and isinstance(argument.op, ast.Sub)
+                if is_difference and _name_behind(argument.left) in self.carried:  # type: ignore[union-attr]
+                    names = [t.id for t in node.targets if isinstance(t, ast.Name)]
+                    result |= {name: result.get(name, set()) for name in names}
         return result
 
     def _names_that_bound(self) -> set[str]:

@@ -14,6 +14,7 @@ from symattn.programs.repairing.edits import (
     BlockRule,
     BlockStatement,
     EditRule,
+    FunctionPlaces,
     Place,
     Where,
     forms_of,
@@ -70,6 +71,11 @@ def take_name_of_same_role(p: Place) -> Changes:
             yield name
 
 
+def take_likely_stride(p: Place) -> Changes:
+    """The stride that the code around suggests: of the axis that the index has elsewhere, of the tensor of the sum."""
+    yield from p.function.likely_strides.get(p.node.number, ())
+
+
 def fill_with_infinity(p: Place) -> Changes:
     """Change the number that a call fills in, such as the other values of a load: 0 to infinity, and back."""
     node = p.node
@@ -114,6 +120,27 @@ def insert_row(p: Place) -> Changes:
             yield f"{p.text} / {form}"
         yield f"{p.text} + {form}"
         yield f"{p.text} - {form}"
+
+
+def _missing_factors(function: FunctionPlaces, name: str) -> list[str]:
+    """Return the names by which a loop rescales other sums, of a carried name that none of them multiplies."""
+    factors = function.factors_of_sums
+    if name not in function.carried or any(name in sums for sums in factors.values()):
+        return []
+    return [factor for factor in factors if factor != name]
+
+
+def rescale_as_other_sums(p: Place) -> Changes:
+    """A sum that a loop carries on, times what the loop rescales its other sums by: ``acc`` as ``total * a``."""
+    if not p.kind.is_real or p.is_called:
+        return
+    # Behind the loop the sum is whole.
+    if p.node.lineno > p.function.carried.get(p.node.id, 0):
+        return
+    for factor in _missing_factors(p.function, p.node.id):
+        if factor in p.scope and p.scope[factor].is_real:
+            for form in forms_of(factor, p.scope[factor], p.kind):
+                yield f"{p.text} * {form}"
 
 
 def divide_after_loop(p: Place) -> Changes:
@@ -218,6 +245,22 @@ def add_to_product(p: Place) -> Changes:
                 yield f"{ast.unparse(node).removesuffix(')')}, {name})"
 
 
+def rescale_as_other_sums_before(
+    s: BlockStatement,
+) -> Iterator[tuple[Sequence[Replacement], str, str]]:
+    """A line that rescales a sum as the loop rescales others, before ``acc += p``."""
+    target = s.node.target if isinstance(s.node, ast.AugAssign) else None
+    name = target.id if isinstance(target, ast.Name) else ""
+    kind = s.scope.get(name)
+    if kind is None or not kind.is_real or s.node.lineno > s.function.carried.get(name, 0):
+        return
+    for factor in _missing_factors(s.function, name):
+        if factor in s.scope and s.scope[factor].is_real:
+            for form in forms_of(factor, s.scope[factor], kind):
+                new = f"{name} = {name} * {form}"
+                yield [s.inserted_before(s.node, [s.indent(s.node) + new])], "", new
+
+
 def rescale_rows_before(s: BlockStatement) -> Iterator[tuple[Sequence[Replacement], str, str]]:
     """A line that multiplies or divides a block by a row of numbers before it changes."""
     target = getattr(s.node, "target", None) or next(iter(getattr(s.node, "targets", ())), None)
@@ -250,6 +293,12 @@ LIKELY_RULES: tuple[EditRule, ...] = (
         added=_LOOKED_AT,
         where=KERNELS,
     ),
+    EditRule(
+        "stride", 1, ast.Name, take_likely_stride, likely=True, added=_LOOKED_AT, where=KERNELS
+    ),
+    EditRule(
+        "sum", 2, ast.Name, rescale_as_other_sums, likely=True, added=_LOOKED_AT, where=KERNELS
+    ),
     EditRule("sum", 2, ast.Name, divide_after_loop, likely=True, added=_LOOKED_AT, where=KERNELS),
 )
 RULES: tuple[EditRule, ...] = (
@@ -267,4 +316,14 @@ RULES: tuple[EditRule, ...] = (
     EditRule("mask", 2, ast.Call, add_mask_of_access, likely=True, where=KERNELS),
     EditRule("term", 2, ast.Call, add_to_product, likely=True, where=KERNELS),
 )
-BLOCK_RULES: tuple[BlockRule, ...] = (BlockRule("factor", 2, rescale_rows_before, where=KERNELS),)
+BLOCK_RULES: tuple[BlockRule, ...] = (
+    BlockRule(
+        "sum",
+        2,
+        rescale_as_other_sums_before,
+        likely=True,
+        added=_LOOKED_AT,
+        where=KERNELS,
+    ),
+    BlockRule("factor", 2, rescale_rows_before, where=KERNELS),
+)

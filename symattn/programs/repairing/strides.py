@@ -39,6 +39,62 @@ def are_exchangeable(one: Stride | None, other: Stride | None) -> bool:
     return one.is_near(other)
 
 
+@dataclass(frozen=True)
+class _StrideInSum:
+    """A stride in a product with an index, and the sum of such products that it is in, by the number of its node."""
+
+    node: ast.Name
+    index: str
+    sum: int
+
+
+def likely_strides(tree: ast.AST, strides: Strides) -> dict[int, list[str]]:
+    """Return the strides that the code around a stride suggests in its place, by the number of the stride's node.
+
+    One index has the same axis in each sum, and all strides of a sum are of one tensor: in ``v + head * stride_vb``
+    beside ``k + head * stride_kh`` the axis of heads is suggested, in ``head * stride_vh + j * stride_kn`` the stride
+    of ``v`` for tokens. Code without such a contradiction has no suggestion.
+    """
+    uses = [*_strides_in_sums(tree, strides, id(tree))]
+    result: dict[int, list[str]] = {}
+    for use in uses:
+        own = strides[use.node.id]
+        others = [other for other in uses if other is not use]
+        axes = {strides[o.node.id].axis for o in others if o.index == use.index}
+        tensors = {strides[o.node.id].tensor for o in others if o.sum == use.sum}
+        meant = {Stride(own.tensor, axis) for axis in axes}
+        meant |= {Stride(tensor, own.axis) for tensor in tensors}
+        names = [name for name, stride in strides.items() if stride in meant - {own}]
+        if names:
+            result[getattr(use.node, "number", -1)] = names
+    return result
+
+
+def _strides_in_sums(node: ast.AST, strides: Strides, number: int) -> Iterator[_StrideInSum]:
+    """Yield the strides in products with an index, of which each is in the sum of this ``number`` or in one below."""
+    operator = node.op if isinstance(node, ast.BinOp) else None
+    if isinstance(node, ast.BinOp) and isinstance(operator, ast.Mult):
+        for own, other in ((node.left, node.right), (node.right, node.left)):
+            if isinstance(own, ast.Name) and own.id in strides:
+                yield _StrideInSum(own, _index_of(other), number)
+    for part in ast.iter_child_nodes(node):
+        # The operands of a sum are in it, and a sum within it is a part of it.
+        is_within = isinstance(operator, ast.Add)
+        yield from _strides_in_sums(part, strides, number if is_within else id(part))
+
+
+def _index_of(node: ast.expr) -> str:
+    """Return the text of an index without its new axes and its format: ``i`` for ``i[:, None].to(tl.int64)``."""
+    while True:
+        if isinstance(node, ast.Subscript):
+            node = node.value
+        # Functions of a module, such as ``tl.arange``, are indices themselves.
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "to":
+            node = node.func.value  # type: ignore[attr-defined]
+        else:
+            return ast.unparse(node)
+
+
 def strides_of_functions(sources: Sources) -> dict[int, Strides]:
     """Return the strides among the names of each function, by the function's ``id``.
 

@@ -1,5 +1,6 @@
 """Each rule repairs a mistake: one of its edits makes a wrong function give what the right one does."""
 
+import ast
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,17 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symattn import reports
 from symattn.programs.loading import load
 from symattn.programs.repairing.edits import (
     Edit,
+    FunctionPlaces,
     block_rules,
     enumerate_edits,
     expression_rules,
-    narrowed,
 )
+from symattn.programs.repairing.likelihood import size_of
 from symattn.programs.repairing.observing import observe
 from symattn.programs.repairing.source import Sources
-from symattn.verification.repair import Replacement, replaced
 
 X = np.random.default_rng(0).normal(size=(3, 4))
 Y = np.random.default_rng(1).normal(size=(3, 4))
@@ -57,6 +59,9 @@ BODIES = [
     ("jump", 1, "for i in ids:\n        if i == 1:\n            break\n        n = n + i\n    return x * n",
      "return x * (n + 5)"),
     ("infinity", 1, "return np.where(m, x, 1e-9)", "return np.where(m, x, -np.inf)"),
+    ("index", 2, "rows = ids[::-1]\n    return x[n - 1] + y[0]", "rows = ids[::-1]\n    return x[rows[n - 1]] + y[0]"),
+    ("slice", 2, "rows = ids[:3][::-1]\n    z = x * 0\n    for i in range(3):\n        z[i] = y[i]\n    return z",
+     "rows = ids[:3][::-1]\n    z = x * 0\n    for i in range(3):\n        z[rows[i]] = y[i]\n    return z"),
     ("variance", 2, "return x - x.var(axis=0)", "return x - (x * x).mean(axis=0)"),
     ("variance", 2, "return x - np.var(y, axis=0)", "return x - np.mean(y * y, axis=0)"),
     ("brackets", 2, "return x * y + n", "return x * (y + n)"),
@@ -227,6 +232,8 @@ BODIES = [
     ("range by one", 2, "return x * sum(range(n, 4))", "return x * (1 + 2)"),
     ("range by one", 2, "return x[:, : n + 1 : n] - y[:, :n]", "return x[:, [1, 3]] - y[:, :2]"),
     ("term", 2, "return x * np.arange(4)", "return x * (np.arange(4) + 2)"),
+    ("term", 2, "n_q, n_k = x.shape\n    return x * (np.arange(n_k) <= np.arange(n_q)[:, None])",
+     "n_q, n_k = x.shape\n    return x * (np.arange(n_k) <= np.arange(n_q)[:, None] + n_k - n_q)"),
     ("term", 2, "z = np.asarray(5)\n    return x * ids", "return x * (ids + 5)"),
     ("moved", 1, "for i in range(3):\n        x = x + y\n        return x", "return x + 3 * y"),
     ("assignment", 3, "z = x\n    for i in range(2):\n        w = z + y\n        return z", "return x + 2 * y"),
@@ -290,6 +297,15 @@ def test_every_rule_has_a_mistake_that_it_repairs() -> None:
     assert {*apart, *((r.name, r.tier) for r in (*of_arrays, *of_statements))} == named
 
 
+def test_a_loop_carries_parameters_and_names_that_were_assigned_before_it(tmp_path: Path) -> None:
+    body = "z = y * 0\n    for i in range(n):\n        a = y\n        x = x + a\n        z += x\n    return z"
+    sources = Sources(_function(tmp_path, "wrong", body))
+    (key,) = sources.editable
+    seen = observe(sources, lambda function: function(*_given()))
+    function = FunctionPlaces(sources.place(key), sources.functions[key], seen)
+    assert function.carried.keys() == {"x", "z"}
+
+
 def test_a_zero_of_the_module_is_edited(tmp_path: Path) -> None:
     path = tmp_path / "module.py"
     path.write_text("ZERO = 0\n\n\ndef f(x):\n    return x + ZERO\n", encoding="utf-8")
@@ -345,10 +361,14 @@ def test_a_return_leaves_a_loop_where_no_line_follows(tmp_path: Path) -> None:
     assert np.allclose(sources.edited(sources.at(edit.place), edit.replacements)(X), X + 3)
 
 
-def test_an_operator_of_two_characters_is_replaced_as_one() -> None:
-    old = "a > (b + c)"
-    change = narrowed(Replacement(1, 0, 1, len(old), "a >= b + c"), old)
-    assert replaced([old], [change]) == ["a >= b + c"]
+def test_an_operator_of_two_characters_is_replaced_as_one(tmp_path: Path) -> None:
+    _, edits = _edits_of(_function(tmp_path, "wrong", "return x[0] > (ids + n)"), (1,))
+    (change,) = next(edit.replacements for edit in edits if edit.rule == "comparison" and ">=" in edit.new)
+    line = "    return x[0] > (ids + n)"
+    whole = [""] * (change.line - 1) + [line]
+    assert ast.dump(ast.parse(reports.replaced(whole, [change])[-1].strip())) == ast.dump(
+        ast.parse("return x[0] >= (ids + n)")
+    )
 
 
 def test_an_edit_shows_the_brackets_that_its_place_needs(tmp_path: Path) -> None:
