@@ -438,7 +438,9 @@ class _EditSearch:
             # Beside an accepted edit, one that may only avoid the mistake adds nothing.
             if rank and self._accepted:
                 break
-            is_over = counts["searched"] == MAX_EXAMINED or self._effort.over
+            # The best one passed all samples, and gets its last questions even beyond the effort.
+            has_spent_effort = self._effort.over and counts["candidates"] > 0
+            is_over = counts["searched"] == MAX_EXAMINED or has_spent_effort
             # An edit that passed all samples and gets no last questions counts as left out.
             if is_over or counts["candidates"] == MAX_CANDIDATES:
                 self._cut = True

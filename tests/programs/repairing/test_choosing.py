@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Grade
-from symattn.programs.repairing import choosing
-from symattn.programs.repairing.choosing import _EditSearch
+from symattn import Attention, Grade, reports
+from symattn.programs.repairing.choosing import _EditSearch, numbers_of
 from symattn.programs.repairing.edits import Edit
 from symattn.programs.repairing.likelihood import rarity_of, size_of
 from symattn.programs.repairing.oracle import EditAnswer
 from symattn.programs.repairing.trials import Opened, Screened
 from symattn.verification.effort import Effort
-from symattn.verification.repair import Replacement
+
+EXAMINE = "symattn.programs.repairing.choosing.examine"
 
 
 class Trials:
@@ -41,7 +41,7 @@ class Trials:
 
 
 def test_edits_alike_to_a_refused_one_are_tried_next_and_once() -> None:
-    edits = [Edit("operator", 1, 0, (Replacement(k, 0, k, 1, "a"),), "b", "a", True, k) for k in range(120)]
+    edits = [Edit("operator", 1, 0, (reports.Replacement(k, 0, k, 1, "a"),), "b", "a", True, k) for k in range(120)]
     for alike, number in enumerate((0, 20, 110)):
         edits[number] = replace(edits[number], group=1, alike=alike)
     trials: Any = Trials(edits)
@@ -60,7 +60,7 @@ class TrialsByAnotherPath:
 
     def edits(self, tier: int) -> list[Edit]:
         lines = range(1000 * tier, 1000 * tier + 900)
-        return [Edit("operator", tier, 0, (Replacement(n, 0, n, 1, "a"),), "b", "a", True, n) for n in lines]
+        return [Edit("operator", tier, 0, (reports.Replacement(n, 0, n, 1, "a"),), "b", "a", True, n) for n in lines]
 
     def screen(self, several: Any) -> list[Screened]:
         lines = [edit.line for (edit,) in several]
@@ -78,7 +78,7 @@ class TrialsByAnotherPath:
 def test_a_bounded_number_of_kernels_edits_follows_one_by_another_path(
     monkeypatch: pytest.MonkeyPatch, same_path: int, lines: int
 ) -> None:
-    monkeypatch.setattr(choosing, "examine", lambda *_: EditAnswer(Grade.SAMPLED))
+    monkeypatch.setattr(EXAMINE, lambda *_: EditAnswer(Grade.SAMPLED))
     trials: Any = TrialsByAnotherPath(same_path)
     session: Any = SimpleNamespace(budget=1e9, runner=None, effort_of_searches=Effort(inf))
     samples: Any = SimpleNamespace(all=())
@@ -108,7 +108,7 @@ class TrialsOfTwoMistakes(TrialsByAnotherPath):
 
 @pytest.mark.parametrize("second", [2700, -1], ids=["two", "one"])
 def test_an_edit_that_repairs_calls_is_paired_with_insertions(monkeypatch: pytest.MonkeyPatch, second: int) -> None:
-    monkeypatch.setattr(choosing, "examine", lambda *_: EditAnswer(Grade.SAMPLED))
+    monkeypatch.setattr(EXAMINE, lambda *_: EditAnswer(Grade.SAMPLED))
     trials: Any = TrialsOfTwoMistakes(second)
     session: Any = SimpleNamespace(budget=1e9, runner=None, effort_of_searches=Effort(inf), seed=0)
     samples: Any = SimpleNamespace(all=[SimpleNamespace(wrong=True)] * 10)
@@ -152,7 +152,7 @@ def test_two_edits_are_reported_only_if_no_part_of_them_may_be_right_alone(
     def examine(_: Any, edits: Any, *rest: Any) -> EditAnswer:
         return EditAnswer(Grade.SAMPLED) if len(edits) == 2 else next(answers)
 
-    monkeypatch.setattr(choosing, "examine", examine)
+    monkeypatch.setattr(EXAMINE, examine)
     trials: Any = TrialsOfOneRightPart(2700)
     session: Any = SimpleNamespace(budget=1e9, runner=None, effort_of_searches=Effort(inf), seed=0)
     samples: Any = SimpleNamespace(all=[SimpleNamespace(wrong=True)] * 10)
@@ -202,8 +202,8 @@ def test_no_pair_is_tried_twice_and_the_edit_that_repairs_most_is_reported(
 
 def test_a_note_says_that_edits_without_last_questions_were_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """All pass the samples, and six fail the last questions, which are slow."""
-    monkeypatch.setattr(choosing, "examine", lambda *_: EditAnswer(None, new_search=True))
-    edits = [Edit("operator", 1, 0, (Replacement(k, 0, k, 1, "a"),), "b", "a", True, k) for k in range(9)]
+    monkeypatch.setattr(EXAMINE, lambda *_: EditAnswer(None, new_search=True))
+    edits = [Edit("operator", 1, 0, (reports.Replacement(k, 0, k, 1, "a"),), "b", "a", True, k) for k in range(9)]
     trials: Any = Trials(edits)
     trials.screen = lambda several: [Screened(n, True) for n, one in enumerate(several) if len(one) == 1]
     trials.score, trials.version = (lambda edits: [0.0] * len(edits)), lambda edits: object()
@@ -223,10 +223,32 @@ def test_counted_work_ends_a_search_and_a_note_says_what_was_left() -> None:
     assert note == f"250 edits of its source were tried, and none makes it right. {left}"
 
 
+def test_an_edit_that_passes_all_samples_gets_its_last_questions_beyond_the_effort(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The work ends with the part of edits that holds the right one; of two that pass the better one is examined."""
+    examined: list[Any] = []
+    monkeypatch.setattr(EXAMINE, lambda _, edited, *__: examined.append(edited) or EditAnswer(None))
+    trials: Any = TrialsByAnotherPath()
+    trials.screen = lambda several: [
+        Screened(n, True) for n, (edit,) in enumerate(several) if edit.line in (1060, 1070)
+    ]
+    trials.version = lambda edits: edits[0].line
+    trials.score, trials.work_done = (lambda edits: [0.0] * len(edits)), lambda: 1e9 if examined else 5000.0
+    session: Any = SimpleNamespace(budget=3, runner=None, effort_of_searches=Effort(inf), seed=0)
+    repairs = _EditSearch(session, trials, Opened("f.py", ""), SimpleNamespace(all=()), 1).found()  # type: ignore[arg-type]
+    assert examined == [1060]
+    assert "(raise --budget)" in repairs.note
+    examined.clear()
+    monkeypatch.setattr(EXAMINE, lambda *_: EditAnswer(Grade.SAMPLED))
+    (repair,) = _EditSearch(session, trials, Opened("f.py", ""), SimpleNamespace(all=()), 1).found().repairs  # type: ignore[arg-type]
+    assert repair.line == 1060
+
+
 @pytest.mark.parametrize(("left", "pairs"), [(1, "1 pair"), (3, "3 pairs"), (1200, "1,200 pairs")])
 def test_a_note_says_that_a_pair_is_of_edits(monkeypatch: pytest.MonkeyPatch, left: int, pairs: str) -> None:
     """All single edits and all pairs that a search may try were tried, and further pairs are possible."""
-    monkeypatch.setattr(choosing, "MAX_PAIRS_OF_HALVES", 900 + 899 - left)
+    monkeypatch.setattr("symattn.programs.repairing.choosing.MAX_PAIRS_OF_HALVES", 900 + 899 - left)
     trials: Any = TrialsOfHalves({2007: 3})
     session: Any = SimpleNamespace(budget=1e9, runner=None, effort_of_searches=Effort(inf), seed=0)
     samples: Any = SimpleNamespace(all=[SimpleNamespace(wrong=True)] * 10)
@@ -251,10 +273,11 @@ def test_a_limit_beyond_all_lengths_comes_after_an_edit_without_one(
     monkeypatch: pytest.MonkeyPatch, longest: int, chosen: str
 ) -> None:
     """Both pass, though 1400 keys for 700 only move the mistake to longer calls."""
-    monkeypatch.setattr(choosing, "examine", lambda *_: EditAnswer(Grade.SAMPLED))
+    monkeypatch.setattr(EXAMINE, lambda *_: EditAnswer(Grade.SAMPLED))
     texts = [("700", "1400"), ("min(len(k), 700)", "len(k)")]
     edits = [
-        Edit("constant", 1, 0, (Replacement(5, 0, 5, k, new),), old, new, True) for k, (old, new) in enumerate(texts)
+        Edit("constant", 1, 0, (reports.Replacement(5, 0, 5, k, new),), old, new, True)
+        for k, (old, new) in enumerate(texts)
     ]
     trials: Any = Trials(edits)
     trials.screen = lambda several: [Screened(n, True) for n, _ in enumerate(several)]
@@ -276,7 +299,9 @@ class TrialsAtRandom:
     def __init__(self, rng: np.random.Generator) -> None:
         texts = ["a", "a b", "a b c", "a b c d", "2"]
         every = enumerate(rng.choice(texts, 1200))
-        self.every = [Edit("term", 1, 0, (Replacement(n, 0, n, 1, str(t)),), "b", str(t), n % 3 > 0) for n, t in every]
+        self.every = [
+            Edit("term", 1, 0, (reports.Replacement(n, 0, n, 1, str(t)),), "b", str(t), n % 3 > 0) for n, t in every
+        ]
         kinds = rng.choice(["passes", "strays", "fails"], 1200, p=[0.004, 0.004, 0.992])
         self.passing = {n: kind == "strays" for n, kind in enumerate(kinds) if kind != "fails"}
         self.right = {n for n in self.passing if rng.random() < 0.4}
@@ -299,7 +324,7 @@ def test_small_edits_first_find_what_all_edits_of_a_tier_find(monkeypatch: pytes
     for _ in range(20):
         trials: Any = TrialsAtRandom(rng)
         answers = {n: EditAnswer(Grade.SAMPLED if n in trials.right else None, new_search=True) for n in trials.passing}
-        monkeypatch.setattr(choosing, "examine", lambda _, n, *rest, answers=answers: answers[n])
+        monkeypatch.setattr(EXAMINE, lambda _, n, *rest, answers=answers: answers[n])
         session: Any = SimpleNamespace(budget=1e9, runner=None, effort_of_searches=Effort(inf), seed=0)
         searches = [
             _EditSearch(session, trials, Opened("f.py", ""), SimpleNamespace(all=()), 1)  # type: ignore[arg-type]
@@ -314,7 +339,7 @@ def test_small_edits_first_find_what_all_edits_of_a_tier_find(monkeypatch: pytes
 
 
 def _edit(rule: str, old: str, new: str) -> Edit:
-    return Edit(rule, 1, 0, (Replacement(1, 0, 1, len(old), new),), old, new, likely=True)
+    return Edit(rule, 1, 0, (reports.Replacement(1, 0, 1, len(old), new),), old, new, likely=True)
 
 
 def test_of_equal_sizes_a_token_is_exchanged_before_a_1_is_added_to_a_sum_and_to_a_length() -> None:
@@ -387,7 +412,7 @@ class TrialsOfIdle:
 def test_an_edit_that_reads_what_nothing_reads_comes_first_if_the_code_keeps_its_path(
     monkeypatch: pytest.MonkeyPatch, reads: bool, strays: bool, first: str
 ) -> None:
-    monkeypatch.setattr(choosing, "examine", lambda *_: EditAnswer(Grade.SAMPLED, new_search=True))
+    monkeypatch.setattr(EXAMINE, lambda *_: EditAnswer(Grade.SAMPLED, new_search=True))
     session: Any = SimpleNamespace(budget=1e9, runner=None, effort_of_searches=Effort(inf), seed=0)
     trials: Any = TrialsOfIdle(reads, strays)
     search = _EditSearch(session, trials, Opened("f.py", ""), SimpleNamespace(all=()), 1)  # type: ignore[arg-type]
@@ -398,11 +423,11 @@ def test_an_edit_that_reads_what_nothing_reads_comes_first_if_the_code_keeps_its
 def test_all_edits_are_tried_after_one_that_takes_another_path(
     monkeypatch: pytest.MonkeyPatch, keeps_path: bool
 ) -> None:
-    monkeypatch.setattr(choosing, "examine", lambda *_: EditAnswer(Grade.SAMPLED, new_search=True))
+    monkeypatch.setattr(EXAMINE, lambda *_: EditAnswer(Grade.SAMPLED, new_search=True))
     session: Any = SimpleNamespace(budget=1e9, runner=None, effort_of_searches=Effort(inf), seed=0)
     trials: Any = TrialsOfIdle(True, True)
     others = [_edit("constant", "2", str(number)) for number in range(10, 60)]
-    apart = [replace(e, replacements=(Replacement(k + 3, 0, k + 3, 1, e.new),)) for k, e in enumerate(others)]
+    apart = [replace(e, replacements=(reports.Replacement(k + 3, 0, k + 3, 1, e.new),)) for k, e in enumerate(others)]
     trials.every = [*trials.every[1:], *apart]
     screen = trials.screen
     last = "59" if keeps_path else ""
@@ -419,7 +444,7 @@ def test_all_edits_are_tried_after_one_that_takes_another_path(
 
 def test_numbers_of_a_specification_are_floats_of_code_and_not_what_all_code_has() -> None:
     spec = Attention(qk_norm="rms", eps=Fraction(1, 10**6), softcap=0.3, scale=Fraction(1, 3), heads=4, causal=True)
-    numbers = choosing.numbers_of(spec)
+    numbers = numbers_of(spec)
     assert {1e-6, 0.3, 1 / 3, 4} <= {*numbers}
     assert all(type(x) in (int, float) for x in numbers)
     assert not {0, 1} & {*numbers}
