@@ -462,6 +462,17 @@ def shares(got: Any, middle: Any, radius: Any, limits: object) -> tuple[Any, Any
     return result, sure & ~(undefined & (radius > 0))
 
 
+def are_within(got: np.ndarray, middle: np.ndarray, limits: np.ndarray) -> np.ndarray:
+    """Return which entries have a ratio of at most 1 by ``shares`` with radius 0, or an undefined middle.
+
+    >>> are_within(np.array([1.0, 2.0, np.inf]), np.ones(3), np.array([0.0, 0.5, np.inf]))
+    array([ True, False,  True])
+    """
+    with np.errstate(all="ignore"):
+        off = np.abs(got - middle) * (1 - 2.0**-40)
+        return np.asarray((off <= limits) | np.isnan(middle) | np.isinf(limits))
+
+
 def ratio(got: float, exact: object, limit: float) -> float:
     """|got − exact| / limit of one entry, see ``Expected.ratios``."""
     # A forbidden entry wants −∞, an undefined one NaN.

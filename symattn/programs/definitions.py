@@ -674,8 +674,9 @@ class Backpropagated:
 
     def around(self, function: Function) -> Backpropagated:
         """Return the gradients of another version of the function."""
-        result = Backpropagated(function, self._subject)
-        result.inputs = self.inputs
+        # Another version has the same parameters, which take long to read.
+        result = copy(self)
+        result._function = function
         return result
 
     def __call__(self, *places: Tensor, **keywords: Tensor) -> tuple[Tensor, ...]:

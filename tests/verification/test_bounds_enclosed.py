@@ -6,13 +6,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Alibi, Attention, Buckets, Domain, LinearScaling, NTKScaling, Precision, Refused, Rotary, kind
-from symattn.arrays.ball import precision as bits
+from symattn import (
+    Alibi,
+    Attention,
+    Buckets,
+    Domain,
+    LinearScaling,
+    NTKScaling,
+    Precision,
+    Refused,
+    Rotary,
+    kind,
+    kinds,
+)
 from symattn.attention.inputs import lengths
-from symattn.bounds import enclosed, exponents, reference, scores
-from symattn.bounds.balls import allowed, projected
+from symattn.bounds import enclosed, exponents, reference
+from symattn.bounds.balls import allowed
 from symattn.bounds.called_target import Argument, Convention
-from symattn.bounds.case_result import shares
+from symattn.bounds.case_result import are_within, shares
 from symattn.bounds.inputs import Maker
 from symattn.bounds.judge import Traced, expected
 from symattn.bounds.reference import run
@@ -96,7 +107,7 @@ def _compared(spec: Attention, p: Precision, given: dict[str, Any]) -> np.ndarra
     """
     assert enclosed.encloses(spec, given)
     fast = enclosed.of_run(run(spec, given, kind=Enclosure), p)[0]
-    with bits(512), np.errstate(invalid="ignore"):
+    with kinds.precision(512), np.errstate(invalid="ignore"):
         ball = allowed(run(spec, given), p)
         assert fast.shape == ball.shape
         return np.asarray(np.where(np.isinf(fast), 1.0, fast / ball))
@@ -140,7 +151,11 @@ _BY_PART = {
         "_enclosed_value_parts",
         lambda run, p, whole=enclosed._enclosed_value_parts: [a * 0.999 for a in whole(run, p)],
     ),
-    "the output projection": (enclosed, "projected", lambda *given: (0.999 * projected(*given)[0], False)),
+    "the output projection": (
+        enclosed,
+        "bound_output",
+        lambda *given, whole=enclosed.bound_output: (0.999 * whole(*given)[0], False),
+    ),
 }
 
 
@@ -179,9 +194,9 @@ def test_a_bound_that_is_a_part_smaller_is_told_from_it(variant: str, monkeypatc
     p, rng = PRECISIONS["fp32"], np.random.default_rng(53)
     given = inputs(SPECS[variant], p, rng)
     fewer = run(SPECS[variant], given, kind=Enclosure)
-    with bits(128):
+    with kinds.precision(128):
         ball = allowed(run(SPECS[variant], given), p)
-    monkeypatch.setattr(scores, "SCALE_ROUNDINGS", 5)
+    monkeypatch.setattr("symattn.bounds.scores.SCALE_ROUNDINGS", 5)
     assert (enclosed.of_run(fewer, p)[0] < ball).any()
 
 
@@ -299,3 +314,13 @@ def test_tables_that_are_kept_are_no_larger_than_is_said(monkeypatch: pytest.Mon
         tables(Rotary(start=start), n)
         assert reference._ANGLES
         assert sum(a.mid.size for a in reference._ANGLES.values()) <= 400
+
+
+def test_entries_are_within_limits_where_their_ratio_is_at_most_1() -> None:
+    strange = [np.nan, np.inf, -np.inf, 0.0, 1.0, 1.0 + 2.0**-45, 1.0 + 2.0**-30, -1.0, 1e300]
+    got, middle, limits = map(np.ravel, np.meshgrid(strange, strange, [0.0, 2.0**-45, 1.0, np.inf]))
+    ratios, _ = shares(got, middle, 0.0, limits)
+    defined = ~np.isnan(middle)
+    assert np.array_equal(are_within(got, middle, limits)[defined], (ratios <= 1)[defined])
+    # What is undefined is not judged.
+    assert are_within(got, middle, limits)[~defined].all()

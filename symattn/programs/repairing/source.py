@@ -110,12 +110,17 @@ class SourceFunction:
         result = list(zip(positional, self.function.__defaults__ or (), strict=False))
         return result + [(node, named[name]) for name, node in keywords.items() if name in named]
 
+    @cached_property
+    def _places_of_defaults(self) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+        """The first line and column of each default value, and the last ones."""
+        spans = (self.span(node, "") for node, _ in self.defaults)
+        return [((s.line, s.column), (s.end_line, s.end_column)) for s in spans]
+
     def edited_defaults(self, replacements: Sequence[Replacement]) -> ast.FunctionDef | None:
         """Return the definition with parts replaced if that changes default values, else None."""
-        starts = (self.span(node, "") for node, _ in self.defaults)
-        places = [((s.line, s.column), (s.end_line, s.end_column)) for s in starts]
         for r in replacements:
-            if any(a <= (r.line, r.column) and (r.end_line, r.end_column) <= b for a, b in places):
+            begin, end = (r.line, r.column), (r.end_line, r.end_column)
+            if any(a <= begin and end <= b for a, b in self._places_of_defaults):
                 return self.parse(replaced(self.lines, replacements, self.first))
         return None
 
@@ -625,6 +630,11 @@ class Sources:
     def has_kernels(self) -> bool:
         """Return whether the function launches kernels that are edited."""
         return any(source.is_kernel for source in self.functions.values())
+
+    @cached_property
+    def has_loops(self) -> bool:
+        """Return whether rebuilt code counts passes of loops."""
+        return any(source.counters for source in self.functions.values())
 
     def _methods_defined_in_file(self, x: Any) -> dict[str, types.FunctionType]:
         """Return the methods of an instance that are defined in the file, by name."""

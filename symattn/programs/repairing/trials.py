@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from symattn.arrays.formats import Format
-from symattn.bounds.called_target import Inputs, Memory, Outcome
-from symattn.bounds.case_result import holds, shares
+from symattn.bounds.called_target import Argument, Inputs, Memory, Outcome
+from symattn.bounds.case_result import are_within, holds
 from symattn.programs import layouts
 from symattn.programs.calls import captured
 from symattn.programs.names import Function
@@ -212,7 +212,10 @@ class Trials:
 
     def _count_passes(self, original: Target, samples: Sequence[JudgedSample]) -> dict[int, int]:
         """Return how many passes of loops the code without edits makes, by the ``id`` of the sample."""
-        result = {}
+        result: dict[int, int] = {}
+        # Without loops nothing is to be counted: an edit adds none.
+        if not self.sources.has_loops:
+            return result
         for sample in samples:
             self.sources.passes = 0
             outcome = original.run(sample.inputs, sample.memory)
@@ -321,7 +324,7 @@ class Trials:
     def screen(self, several: Iterable[tuple[Edit, ...]]) -> list[Screened]:
         """Try edits, or several at once; return those that pass all samples, and single ones that repair a part."""
         result = []
-        with _quiet(), one_torch_thread():
+        with _quiet(), one_torch_thread(), _with_whole_tracebacks():
             for number, edits in enumerate(several):
                 version = self._make_version_for_samples(edits)
                 if version is None:
@@ -339,7 +342,7 @@ class Trials:
     def score(self, edits: Iterable[Edit]) -> list[float]:
         """Return for each edit how many of the various wrong samples it repairs, by the share of right entries."""
         result = []
-        with _quiet(), one_torch_thread():
+        with _quiet(), one_torch_thread(), _with_whole_tracebacks():
             as_it_is = self._score_edited_version(self._target.version(self.sources.rebuild()))
             for edit in edits:
                 version = self._make_version_for_samples((edit,))
@@ -459,9 +462,11 @@ class Trials:
                 array = array.reshape(near.shape)
             if array is None or array.shape != near.shape:
                 return 0.0
-            ratios, _ = shares(array, near, 0.0, sample.slack * allowed)
-            right = (ratios <= 1) | np.isnan(near)
+            right = are_within(array, near, sample.slack * allowed)
             least = min(least, float(right.mean()) if right.size else 1.0)
+            # No further output raises the share of the worst one.
+            if not least:
+                break
         return least
 
     def _is_widened(self, version: Target) -> bool:
@@ -643,6 +648,26 @@ def one_torch_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def _with_whole_tracebacks() -> Iterator[None]:
+    """Let JAX, if it is loaded, raise errors as they are.
+
+    It would leave its own frames out of each traceback, which takes longer than the call that raised.
+    """
+    jax = sys.modules.get("jax")
+    name = "jax_traceback_filtering"
+    # A module of this name may be another one.
+    before = getattr(getattr(jax, "config", None), name, None)
+    if jax is None or before is None:
+        yield
+        return
+    jax.config.update(name, "off")
+    try:
+        yield
+    finally:
+        jax.config.update(name, before)
 
 
 @contextmanager

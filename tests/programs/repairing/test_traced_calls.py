@@ -1,10 +1,13 @@
 """Paths of functions that raise: calls that return are compared, since every repair lets the others go on."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from symattn import Attention
+from symattn.programs.calls import Target
+from symattn.programs.repairing.trials import Trials
 from symattn.programs.verifying import Options, verified
 from tests.programs.repairing.programs import loaded
 
@@ -48,3 +51,32 @@ def test_other_blocks_are_another_path_of_a_function_that_raises(tmp_path: Path)
     repairs = verified(loaded(tmp_path, BLOCKS), Attention(), Options(repair=True)).repairs
     assert (repairs[0].line, repairs[0].path) == (9, "same")
     assert {r.path for r in repairs if r.line == 5} <= {"other"}
+
+
+#: A mistake in code without a loop.
+WHOLE = """
+def attention(q, k, v):
+    s = q @ k.T / np.sqrt(q.shape[1], dtype=q.dtype)
+    e = np.exp(s - s.max(1, keepdims=True))
+    return e @ v / e.sum(0).max()
+"""
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("text", "has_loops"), [(WHOLE, False), (BLOCKS, True)])
+def test_passes_are_counted_in_code_with_loops_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, has_loops: bool
+) -> None:
+    calls: list[bool] = []
+    run, count = Target.run, Trials._count_passes
+
+    def counted(self: Any, original: Any, samples: Any) -> Any:
+        with monkeypatch.context() as of_count:
+            of_count.setattr(Target, "run", lambda *args: (calls.append(True), run(*args))[1])
+            result = count(self, original, samples)
+        assert len(result) == (len(samples) if has_loops else 0)
+        return result
+
+    monkeypatch.setattr(Trials, "_count_passes", counted)
+    verified(loaded(tmp_path, text), Attention(), Options(repair=True))
+    assert bool(calls) == has_loops
