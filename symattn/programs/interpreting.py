@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial, reduce
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -163,48 +164,123 @@ def _is_on_cpu(args: Sequence[Any]) -> bool:
 
 def evaluate(closed: ClosedJaxpr, args: Sequence[Any]) -> list[Array]:
     """Return the outputs of a jaxpr in the formats that it states. Raises ``NotInterpreted``."""
-    _of_thread.equations = 0
     with np.errstate(all="ignore"):
-        return _evaluate(closed.jaxpr, closed.consts, args)
+        return PreparedProgram(closed).run(args)
+
+
+class PreparedProgram:
+    """A jaxpr with its constants, to be run many times. Raises ``NotInterpreted``."""
+
+    def __init__(self, closed: ClosedJaxpr) -> None:
+        self._program = _program_of(closed.jaxpr)
+        self._consts = [np.asarray(x) for x in closed.consts]
+
+    def run(self, args: Sequence[Any]) -> list[Array]:
+        """Return the outputs in the formats that the jaxpr states; NumPy's warnings are the caller's."""
+        _of_thread.equations = 0
+        return self._program.run((*self._consts, *args))
 
 
 def _evaluate(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> list[Array]:
-    _of_thread.equations += len(jaxpr.eqns)
-    if jaxpr.effects or _of_thread.equations > _MOST_EQUATIONS:
-        raise NotInterpreted
-    known: dict[Any, Array] = {}
+    return _program_of(jaxpr).run((*consts, *args))
 
-    def value_of(atom: Any) -> Array:
-        # A literal is the only atom with a value of its own.
-        return _in_format(atom.val, atom) if hasattr(atom, "val") else known[atom]
 
-    variables = (*jaxpr.constvars, *jaxpr.invars)
-    for variable, value in zip(variables, (*consts, *args), strict=True):
-        known[variable] = _in_format(value, variable)
-    for equation in jaxpr.eqns:
-        rule = _RULES.get(equation.primitive.name)
-        if rule is None:
+def _program_of(jaxpr: Jaxpr) -> _Program:
+    program = _programs.get(jaxpr)
+    if program is None:
+        program = _programs[jaxpr] = _Program(jaxpr)
+    return program
+
+
+class _Variable(NamedTuple):
+    """A variable of a jaxpr: the place of its value among all of them, its format and its shape."""
+
+    place: int
+    dtype: np.dtype
+    shape: tuple[int, ...]
+
+    def check(self, value: Array) -> Array:
+        """Return a value that has the format and the shape of the variable."""
+        if value.dtype != self.dtype or value.shape != self.shape:
             raise NotInterpreted
-        result = rule(equation, *map(value_of, equation.invars))
-        results = result if isinstance(result, list) else [result]
-        for variable, value in zip(equation.outvars, results, strict=True):
-            known[variable] = _checked(np.asarray(value), variable)
-    return [value_of(atom) for atom in jaxpr.outvars]
+        return value
 
 
-def _in_format(value: Any, variable: Any) -> Array:
-    """Return an argument or a constant in the format of its variable."""
-    return _checked(np.asarray(value).astype(variable.aval.dtype, copy=False), variable)
+class _Step(NamedTuple):
+    """An equation of a jaxpr, with the name of its rule and the places of its arguments."""
+
+    name: str
+    equation: JaxprEqn
+    arguments: tuple[int, ...]
+    results: tuple[_Variable, ...]
 
 
-def _checked(value: Array, variable: Any) -> Array:
-    """Return a value that has the format and the shape of its variable."""
-    dtype, shape = np.dtype(variable.aval.dtype), tuple(variable.aval.shape)
-    is_known = dtype.kind in "biu" or dtype.name in FORMATS
-    # Reductions of empty arrays have values of their own in JAX.
-    if not is_known or value.dtype != dtype or value.shape != shape or not value.size:
-        raise NotInterpreted
-    return value
+class _Program:
+    """A jaxpr whose equations are looked up once: edited functions and loops run the same ones many times."""
+
+    def __init__(self, jaxpr: Jaxpr) -> None:
+        if jaxpr.effects:
+            raise NotInterpreted
+        self._literals: list[Array] = []
+        self._count = 0  # of variables so far
+        self._places: dict[Any, int] = {}
+        literals = [x for e in jaxpr.eqns for x in e.invars if hasattr(x, "val")]
+        literals += [x for x in jaxpr.outvars if hasattr(x, "val")]
+        for literal in literals:
+            # A literal may be shared, and has no hash.
+            variable = self._add_variable(literal, id(literal))
+            value = np.asarray(literal.val).astype(variable.dtype, copy=False)
+            self._literals.append(variable.check(value))
+        self._literals_kept_alive = literals
+        variables = (*jaxpr.constvars, *jaxpr.invars)
+        self._arguments = [self._add_variable(x, x) for x in variables]
+        self._steps = [self._make_step(equation) for equation in jaxpr.eqns]
+        self._outputs = [self._place_of(x) for x in jaxpr.outvars]
+
+    def _add_variable(self, variable: Any, key: Any) -> _Variable:
+        dtype, shape = np.dtype(variable.aval.dtype), tuple(variable.aval.shape)
+        is_known = dtype.kind in "biu" or dtype.name in FORMATS
+        if not is_known:
+            raise NotInterpreted
+        place = self._places[key] = self._count
+        self._count += 1
+        return _Variable(place, dtype, shape)
+
+    def _place_of(self, atom: Any) -> int:
+        # A literal is the only atom with a value of its own.
+        return self._places[id(atom) if hasattr(atom, "val") else atom]
+
+    def _make_step(self, equation: JaxprEqn) -> _Step:
+        name = equation.primitive.name
+        if name not in _RULES:
+            raise NotInterpreted
+        arguments = tuple(map(self._place_of, equation.invars))
+        results = tuple(self._add_variable(x, x) for x in equation.outvars)
+        return _Step(name, equation, arguments, results)
+
+    def run(self, args: Sequence[Any]) -> list[Array]:
+        """Return the outputs for the values of all constants and arguments."""
+        _of_thread.equations += len(self._steps)
+        if _of_thread.equations > _MOST_EQUATIONS:
+            raise NotInterpreted
+        values = [*self._literals]
+        for variable, value in zip(self._arguments, args, strict=True):
+            converted = np.asarray(value)
+            if converted.dtype != variable.dtype:
+                converted = converted.astype(variable.dtype)
+            values.append(variable.check(converted))
+        for name, equation, arguments, variables in self._steps:
+            result = _RULES[name](equation, *[values[k] for k in arguments])
+            if not isinstance(result, list):
+                values.append(variables[0].check(np.asarray(result)))
+                continue
+            for variable, one in zip(variables, result, strict=True):
+                values.append(variable.check(np.asarray(one)))
+        return [values[k] for k in self._outputs]
+
+
+#: The program of each jaxpr, as long as JAX keeps it.
+_programs: WeakKeyDictionary[Jaxpr, _Program] = WeakKeyDictionary()
 
 
 # -- rules: the values of an equation, from the equation and its arguments ----------------------------------------
