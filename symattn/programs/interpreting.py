@@ -138,9 +138,10 @@ def _outputs_of_call(
     # A program of numbers alone is the same at all sizes, and compiled once.
     if all(v.aval.shape == () for v in variables):
         raise NotInterpreted
-    # JAX promotes weak types in another way, and does not return arrays that were donated.
-    is_weak = any(v.aval.weak_type for v in jaxpr.jaxpr.outvars)
-    if is_weak or any(options.get("donated_invars", ())):
+    # JAX promotes weak types in another way: the count of a loop has one, and so has ``jnp.full(n, 0.0)``.
+    weak = [v.aval.weak_type for v in jaxpr.jaxpr.outvars]
+    # JAX does not return arrays that were donated.
+    if any(options.get("donated_invars", ())):
         raise NotInterpreted
     # XLA's own options may change its numbers, and another device computes in its own way.
     if options.get("compiler_options_kvs", ()) or not _is_on_cpu(args):
@@ -149,8 +150,39 @@ def _outputs_of_call(
     if jax.config.jax_debug_nans or jax.config.jax_debug_infs:
         raise NotInterpreted
     outputs = evaluate(jaxpr, args)
-    # Copies, since JAX may keep the memory of what it is given.
-    return [jax.device_put(np.array(x, order="C")) for x in outputs]
+    return [_as_weak_array(x) if w else _as_array(x) for x, w in zip(outputs, weak, strict=True)]
+
+
+def _as_array(x: Array) -> Any:
+    """Return an array of JAX; a copy, since JAX may keep the memory of what it is given."""
+    import jax
+
+    return jax.device_put(np.array(x, order="C"))
+
+
+def _as_weak_array(x: Array) -> Any:
+    """Return an array of JAX of a weak type. Raises ``NotInterpreted`` if there is none."""
+    if not x.shape:
+        return _as_weak_number(x)
+    array = _as_array(x)
+    # JAX has no public function for it: its own arrays are made of a type, a place and their parts.
+    weak = type(array)(
+        array.aval.update(weak_type=True), array.sharding, [array], committed=array.committed
+    )
+    if not weak.weak_type or weak.dtype != x.dtype:
+        raise NotInterpreted
+    return weak
+
+
+def _as_weak_number(x: Array) -> Any:
+    """Return an array of JAX that holds a number of a weak type. Raises ``NotInterpreted`` in other formats."""
+    import jax.numpy as jnp
+
+    number = jnp.asarray(x.item())
+    # Of Python's numbers JAX makes its usual formats alone.
+    if number.dtype != x.dtype or not number.weak_type:
+        raise NotInterpreted
+    return number
 
 
 def _is_on_cpu(args: Sequence[Any]) -> bool:
