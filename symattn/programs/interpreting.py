@@ -40,11 +40,12 @@ class NotInterpreted(Exception):
 
 
 class _OfThread(threading.local):
-    """The list of the programs that NumPy has run in this thread, None outside of ``interpreting``; and the number of
-    equations of the present one so far."""
+    """The list of the programs that NumPy has run in this thread, None outside of ``interpreting``; the number of
+    equations of the present one so far; and whether open loops are refused that NumPy does not run to their end."""
 
     ran: list[bool] | None = None
     equations: int = 0
+    refuses_open_loops: bool = False
 
 
 _of_thread = _OfThread()
@@ -66,6 +67,33 @@ def interpreting() -> Iterator[list[bool]]:
         return
     with _replacing(compiler, ran):
         yield ran
+
+
+@contextmanager
+def refusing_open_loops() -> Iterator[None]:
+    """Raise ``EndlessLoop`` within ``interpreting`` where XLA would run a loop whose end its numbers decide.
+
+    Nothing stops an endless loop in a compiled program.
+    """
+    before, _of_thread.refuses_open_loops = _of_thread.refuses_open_loops, True
+    try:
+        yield
+    finally:
+        _of_thread.refuses_open_loops = before
+
+
+def _has_open_loop(jaxpr: Any) -> bool:
+    """Return whether a jaxpr, or one among the parameters of its equations, has a loop without a count."""
+    open_jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
+    for equation in open_jaxpr.eqns:
+        if equation.primitive.name == "while":
+            return True
+        for parameter in equation.params.values():
+            several = parameter if isinstance(parameter, (tuple, list)) else (parameter,)
+            inner = [x for x in several if hasattr(getattr(x, "jaxpr", x), "eqns")]
+            if any(map(_has_open_loop, inner)):
+                return True
+    return False
 
 
 def _is_replaceable(compiler: ModuleType) -> bool:
@@ -119,6 +147,11 @@ def _instead_of(compiled: Callable[..., Any]) -> Callable[..., Any]:
         try:
             outputs = _outputs_of_call(jaxpr, args, options)
         except Exception:
+            if _of_thread.refuses_open_loops and _has_open_loop(jaxpr):
+                # A call of a function that is not edited refuses no loop.
+                from symattn.programs.repairing.source import EndlessLoop
+
+                raise EndlessLoop("a loop that NumPy does not run to its end") from None
             # Whatever NumPy does not do, XLA does; an error of the user's function is raised elsewhere.
             return compiled(*args, jaxpr=jaxpr, **options)
         ran.append(True)

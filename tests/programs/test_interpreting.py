@@ -100,6 +100,110 @@ def test_what_numpy_computes_otherwise_is_compiled(function: Callable[..., Any])
     assert np.array_equal(result, scaled(given))
 
 
+def test_loops_whose_count_is_a_number_of_python_are_run_by_numpy() -> None:
+    def double(x: Any) -> Any:
+        return jax.lax.fori_loop(0, 2, lambda i, state: (state[0] + x, state[1] * 2), (x, 0.5))
+
+    given = inputs(11)[0]
+    with interpreting.interpreting() as ran:
+        by_numpy = double(given)
+    assert ran == [True]
+    by_xla = double(given)
+    for one, other in zip(by_numpy, by_xla, strict=True):
+        assert (one.dtype, one.shape, one.weak_type) == (other.dtype, other.shape, other.weak_type)
+        assert np.allclose(one, other, rtol=1e-6)
+    # A weak type shows in what JAX makes of the number next.
+    assert by_numpy[1].weak_type
+
+
+def test_arrays_of_a_weak_type_are_run_by_numpy() -> None:
+    weak, given = jax.jit(lambda x: (x, jnp.broadcast_to(2.0, (13,)))), inputs(13)[0]
+    with interpreting.interpreting() as ran:
+        _, twos = weak(given)
+    assert ran == [True]
+    assert twos.weak_type
+    assert np.array_equal(twos, np.full(13, 2.0))
+    # A weak type gives way to any other one.
+    assert (twos * jnp.ones(13, jnp.bfloat16)).dtype == jnp.bfloat16
+
+
+def kept_or_new(q: Any) -> Any:
+    """A branch that keeps a weak array beside one that replaces it: their common type is weak."""
+
+    def body(i: Any, top: Any) -> Any:
+        return jax.lax.cond(i < 2, lambda m: jnp.maximum(m, q.max(1)), lambda m: m, top)
+
+    return jax.lax.fori_loop(0, 3, body, jnp.full(q.shape[0], -1e30))
+
+
+def test_loops_that_carry_a_weak_array_are_run_by_numpy() -> None:
+    given = inputs(15)[0]
+    with interpreting.interpreting() as ran:
+        by_numpy = kept_or_new(given)
+    assert ran
+    by_xla = kept_or_new(given)
+    assert (by_numpy.dtype, by_numpy.weak_type) == (by_xla.dtype, by_xla.weak_type)
+    assert np.array_equal(by_numpy, by_xla)
+
+
+def test_a_weak_array_that_numpy_cannot_make_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    weak, given = jax.jit(lambda x: jnp.broadcast_to(2.0, (14,))), inputs(14)[0]
+    # As in a version of JAX whose arrays are made in another way.
+    monkeypatch.setattr(interpreting, "_as_array", lambda x: x)
+    with interpreting.interpreting() as ran:
+        twos = weak(given)
+    assert not ran
+    assert twos.weak_type
+
+
+def halved(x: Any) -> Any:
+    return jax.lax.while_loop(lambda state: state[0] < 4, lambda state: (state[0] + 1, state[1] / 2), (0, x))[1]
+
+
+def endless(x: Any) -> Any:
+    return jax.lax.while_loop(lambda state: state[0] < 4, lambda state: (state[0] * 2, state[1] / 2), (0, x))[1]
+
+
+def divided_by_zero(x: Any) -> Any:
+    """As after an edit of the step of a loop: NumPy leaves the quotient to XLA, where the loop does not end."""
+    return jax.lax.while_loop(lambda state: state[0] < 4, lambda state: (state[0] // 0 * 0, state[1] / 2), (0, x))[1]
+
+
+def narrow(x: Any) -> Any:
+    """A loop that ends, in a format that NumPy leaves to XLA."""
+    return halved(x.astype(jnp.bfloat16))
+
+
+def narrow_branch(x: Any) -> Any:
+    return jax.jit(lambda x: jax.lax.cond(x[0, 0] < 9, narrow, lambda x: x.astype(jnp.bfloat16), x))(x)
+
+
+def narrow_with_count(x: Any) -> Any:
+    return jax.lax.fori_loop(0, 4, lambda _, state: state / 2, x.astype(jnp.bfloat16))
+
+
+@pytest.mark.parametrize("function", [endless, divided_by_zero, narrow, narrow_branch], ids=lambda f: f.__name__)
+def test_an_open_loop_that_numpy_does_not_run_to_its_end_is_refused(function: Callable[..., Any]) -> None:
+    given = inputs(4)[0]
+    with interpreting.interpreting(), interpreting.refusing_open_loops(), pytest.raises(EndlessLoop):
+        function(given)
+
+
+@pytest.mark.parametrize("function", [halved, narrow_with_count], ids=lambda f: f.__name__)
+def test_loops_that_end_are_not_refused(function: Callable[..., Any]) -> None:
+    given = inputs(5)[0]
+    with interpreting.interpreting(), interpreting.refusing_open_loops():
+        result = function(given)
+    assert np.allclose(result, function(given))
+
+
+def test_open_loops_are_compiled_where_they_are_not_refused() -> None:
+    given = inputs(6)[0]
+    with interpreting.interpreting():
+        result = narrow(given)
+    assert np.array_equal(result, narrow(given))
+
+
 def test_numpy_is_not_believed_where_jax_computes_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
     how = Options()
     rules = {**interpreting._RULES, "exp": lambda equation, x: np.exp2(x)}

@@ -24,6 +24,7 @@ from symattn.bounds.called_target import Argument, Inputs, Memory, Outcome
 from symattn.bounds.case_result import are_within, holds
 from symattn.programs import layouts
 from symattn.programs.calls import captured
+from symattn.programs.interpreting import refusing_open_loops
 from symattn.programs.names import Function
 from symattn.programs.repairing.agreement import agrees_with_other_code
 from symattn.programs.repairing.edit_messages import write_edits
@@ -307,7 +308,19 @@ class Trials:
         version = self._target.version(edited)
         if self.sources.has_kernels:
             version.around_call = _around_edited_kernels
+        elif self._runs_open_loops_by_numpy:
+            version.around_call = refusing_open_loops
         return version
+
+    @cached_property
+    def _runs_open_loops_by_numpy(self) -> bool:
+        """Return whether the function without edits makes the first call with no open loop of XLA, if it is of JAX."""
+        first = self._samples.first[0]
+        if first.memory != "interpreted":
+            return False
+        original = self._target.version(self.sources.rebuild())
+        original.around_call = refusing_open_loops
+        return bool(original.attempt(first.inputs, first.memory))
 
     def _begin_last_call(self) -> None:
         """Count the passes of loops in this call by itself: the last questions ask hundreds."""
