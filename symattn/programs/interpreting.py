@@ -6,8 +6,9 @@ where a traced program would be compiled. So code that depends on sizes or on nu
 from XLA's by the rounding of sums, products and exponentials: both are legal, and whoever judges them asks XLA itself
 where NumPy's are wrong.
 
-What NumPy does not compute as JAX says (half precision, gathers, casts of large numbers, callbacks) is compiled, and so
-is everything on another device than a CPU, with options of XLA, and in versions of JAX whose function is another one.
+What NumPy does not compute as JAX says (half precision, indices outside of an array, casts of large numbers, callbacks)
+is compiled, and so is everything on another device than a CPU, with options of XLA, and in versions of JAX whose
+function is another one.
 """
 
 from __future__ import annotations
@@ -352,12 +353,17 @@ _programs: WeakKeyDictionary[Jaxpr, _Program] = WeakKeyDictionary()
 Rule = Callable[..., "Array | list[Array]"]
 
 
+#: The smallest normal number of each format.
+_SMALLEST_NORMAL = {np.dtype(name): np.finfo(name).tiny for name in FORMATS}
+
+
 def _flushed(x: Array) -> Array:
-    """Return the numbers with 0 in place of those below the normal range, as XLA computes on a CPU."""
-    if x.dtype.kind != "f":
+    """Return the numbers with ±0 in place of those below the normal range, as XLA computes on a CPU."""
+    smallest = _SMALLEST_NORMAL.get(x.dtype)
+    if smallest is None:
         return x
-    is_tiny = np.abs(x) < np.finfo(x.dtype).tiny
-    return np.where(is_tiny, x.dtype.type(0), x) if is_tiny.any() else x
+    is_tiny = np.abs(x) < smallest
+    return np.where(is_tiny, np.copysign(x.dtype.type(0), x), x) if np.count_nonzero(is_tiny) else x
 
 
 def _elementwise(function: Callable[..., Any]) -> Rule:
@@ -401,10 +407,41 @@ def _select(equation: JaxprEqn, which: Array, *cases: Array) -> Array:
 
 
 def _round(equation: JaxprEqn, x: Array) -> Array:
-    if int(equation.params["rounding_method"]) != 1:  # away from zero
+    if int(equation.params["rounding_method"]) == 1:  # to even
+        result: Array = np.rint(x)
+        return result
+    whole = np.trunc(x)
+    return np.asarray(np.where(np.abs(x - whole) >= 0.5, whole + np.sign(x), whole))
+
+
+def _divide(equation: JaxprEqn, x: Array, by: Array) -> Array:
+    if x.dtype.kind == "f":
+        return _flushed(np.divide(_flushed(x), _flushed(by)))
+    _check_divisor(by)
+    floors = x // by
+    is_below = (x % by != 0) & ((x < 0) != (by < 0))
+    # JAX cuts a quotient of whole numbers off.
+    return np.asarray(np.where(is_below, floors + floors.dtype.type(1), floors))
+
+
+def _remainder(equation: JaxprEqn, x: Array, by: Array) -> Array:
+    if x.dtype.kind != "f":
+        _check_divisor(by)
+    return _flushed(np.asarray(np.fmod(_flushed(x), _flushed(by))))
+
+
+def _check_divisor(by: Array) -> None:
+    """Leave to XLA what is divided by 0, or may exceed whole numbers by −1."""
+    if by.dtype.kind not in "iu" or ((by == 0) | (by + 1 == 0)).any():
         raise NotInterpreted
-    result: Array = np.rint(x)
-    return result
+
+
+def _index_of_extreme(function: Callable[..., Array]) -> Rule:
+    def run(equation: JaxprEqn, x: Array) -> Array:
+        (axis,) = equation.params["axes"]
+        return np.asarray(function(_flushed(x), axis)).astype(equation.params["index_dtype"])
+
+    return run
 
 
 def _reduction(function: Callable[..., Any]) -> Rule:
@@ -438,7 +475,7 @@ def _dot_general(equation: JaxprEqn, a: Array, b: Array) -> Array:
     a, b = _flushed(a), _flushed(b)
     left = a.transpose(*batch_a, *free_a, *in_a).reshape(*batch, _product(rows), -1)
     right = b.transpose(*batch_b, *in_b, *free_b).reshape(*batch, -1, _product(columns))
-    return _flushed((left @ right).reshape(*batch, *rows, *columns))
+    return _flushed(np.asarray(left @ right).reshape((*batch, *rows, *columns)))
 
 
 def _product(numbers: Sequence[int]) -> int:
@@ -492,6 +529,70 @@ def _dynamic_update_slice(equation: JaxprEqn, x: Array, new: Array, *starts: Arr
     return result
 
 
+def _places_of_windows(
+    shape: Sequence[int],
+    starts: Array,
+    axes: Sequence[int],
+    dropped: Sequence[int],
+    sizes: Sequence[int],
+) -> tuple[Array, ...]:
+    """Return the index of each entry of windows of an array, for each of its axes: (starts..., window...).
+
+    ``starts`` has along its last axis the starts of a window on ``axes``; windows lack the axes that are ``dropped``.
+    What lies outside of the array, where JAX clamps, drops or fills in, is left to XLA.
+    """
+    remaining = [k for k in range(len(shape)) if k not in dropped]
+    places = []
+    for k, (length, size) in enumerate(zip(shape, sizes, strict=True)):
+        of_axis = [starts[..., j] for j, axis in enumerate(axes) if axis == k]
+        start = of_axis[0].astype(np.int64) if of_axis else np.zeros(starts.shape[:-1], np.int64)
+        if (start < 0).any() or (start > length - size).any():
+            raise NotInterpreted
+        along = [size if k == axis else 1 for axis in remaining]
+        within = (
+            np.arange(size).reshape(along)
+            if k in remaining
+            else np.zeros([1] * len(remaining), int)
+        )
+        places.append(start.reshape((*start.shape, *[1] * len(remaining))) + within)
+    return tuple(places)
+
+
+def _gather(equation: JaxprEqn, x: Array, starts: Array) -> Array:
+    params = equation.params
+    numbers, sizes = params["dimension_numbers"], params["slice_sizes"]
+    if numbers.operand_batching_dims or numbers.start_indices_batching_dims:
+        raise NotInterpreted
+    axes, dropped = numbers.start_index_map, numbers.collapsed_slice_dims
+    windows = x[_places_of_windows(x.shape, starts, axes, dropped, sizes)]
+    of_windows = range(starts.ndim - 1, windows.ndim)
+    return np.moveaxis(windows, [*of_windows], numbers.offset_dims)
+
+
+def _scatter(adds: bool) -> Rule:
+    """Return the rule that writes windows into an array, or adds them to it."""
+
+    def run(equation: JaxprEqn, x: Array, starts: Array, new: Array) -> Array:
+        numbers = equation.params["dimension_numbers"]
+        if numbers.operand_batching_dims or numbers.scatter_indices_batching_dims:
+            raise NotInterpreted
+        axes, dropped = numbers.scatter_dims_to_operand_dims, numbers.inserted_window_dims
+        of_windows = [*numbers.update_window_dims]
+        lengths = iter([new.shape[k] for k in of_windows])
+        sizes = [1 if k in dropped else next(lengths) for k in range(x.ndim)]
+        places = _places_of_windows(x.shape, starts, axes, dropped, sizes)
+        windows = np.moveaxis(new, of_windows, [*range(new.ndim - len(of_windows), new.ndim)])
+        flat = np.ravel_multi_index(tuple(np.broadcast_arrays(*places)), x.shape)
+        # Of two numbers for the same entry JAX may write either, and add them in any order.
+        if len(np.unique(flat)) < flat.size:
+            raise NotInterpreted
+        result = _flushed(x).copy() if adds else x.copy()
+        result[places] = _flushed(result[places] + _flushed(windows)) if adds else windows
+        return result
+
+    return run
+
+
 def _pad(equation: JaxprEqn, x: Array, value: Array) -> Array:
     widths = equation.params["padding_config"]
     if any(low < 0 or high < 0 or between for low, high, between in widths):
@@ -541,9 +642,9 @@ def _scan(equation: JaxprEqn, *args: Array) -> list[Array]:
 def _while(equation: JaxprEqn, *args: Array) -> list[Array]:
     params = equation.params
     of_condition, of_body = params["cond_nconsts"], params["body_nconsts"]
-    given, consts = args[:of_condition], args[of_condition : of_condition + of_body]
+    of_loop, consts = args[:of_condition], args[of_condition : of_condition + of_body]
     carried = [*args[of_condition + of_body :]]
-    while _called(params["cond_jaxpr"], (*given, *carried))[0]:
+    while _called(params["cond_jaxpr"], (*of_loop, *carried))[0]:
         carried = _called(params["body_jaxpr"], (*consts, *carried))
     return carried
 
@@ -579,13 +680,14 @@ _OF_NUMBERS: Functions = {
     "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
 }
 _OF_FLOATS: Functions = {
-    "div": np.divide,
     "exp": np.exp,
     "exp2": np.exp2,
     "expm1": np.expm1,
     "log": np.log,
     "log1p": np.log1p,
+    "tan": np.tan,
     "tanh": np.tanh,
+    "atan2": np.arctan2,
     "sin": np.sin,
     "cos": np.cos,
     "sqrt": np.sqrt,
@@ -597,13 +699,14 @@ _OF_FLOATS: Functions = {
 }
 _REDUCTIONS: Functions = {
     "reduce_sum": np.sum,
+    "reduce_prod": np.prod,
     "reduce_max": np.max,
     "reduce_min": np.min,
-    "reduce_and": np.all,
-    "reduce_or": np.any,
+    "reduce_and": np.bitwise_and.reduce,
+    "reduce_or": np.bitwise_or.reduce,
 }
 _CUMULATIVE: Functions = {
-    "cumsum": np.cumsum, "cummax": np.maximum.accumulate, "cummin": np.minimum.accumulate,
+    "cumsum": np.cumsum, "cumprod": np.cumprod, "cummax": np.maximum.accumulate, "cummin": np.minimum.accumulate,
 }  # fmt: skip
 _UNCHANGED = ("stop_gradient", "copy", "copy_p")
 #: The rule of each primitive, by its name.
@@ -615,6 +718,15 @@ _RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_UNCHANGED, lambda equation, x: x),
     "optimization_barrier": lambda equation, *args: list(args),
     "integer_pow": _power,
+    "div": _divide,
+    "rem": _remainder,
+    "argmax": _index_of_extreme(np.argmax),
+    "argmin": _index_of_extreme(np.argmin),
+    "stack": lambda equation, *parts: np.stack(parts, equation.params["axis"]),
+    "tile": lambda equation, x: np.tile(x, equation.params["reps"]),
+    "gather": _gather,
+    "scatter": _scatter(adds=False),
+    "scatter-add": _scatter(adds=True),
     "convert_element_type": _cast,
     "select_n": _select,
     "round": _round,

@@ -14,6 +14,7 @@ from symattn import Attention
 from symattn.bounds.called_target import same_bits
 from symattn.bounds.case_result import Case
 from symattn.programs import frameworks, interpreting
+from symattn.programs.repairing.source import EndlessLoop
 from symattn.programs.verifying import Options
 from symattn.verification.diagnosis import faults
 from symattn.verification.probing import behaviour
@@ -86,6 +87,14 @@ def test_numbers_below_the_normal_range_vanish_as_by_xla() -> None:
         assert (np.asarray(jnp.exp(tiny)) == 0).all()
     assert ran
     assert np.exp(np.float32(-100)) > 0
+
+
+def test_numbers_that_vanish_keep_their_signs_as_by_xla() -> None:
+    x = np.array([-0.0, 0.0, -1e-40, 1e-40], np.float32)
+    program = jax.make_jaxpr(lambda x: 1 / (x * 1.5))(x)
+    (got,) = interpreting.evaluate(program, [x])
+    assert np.array_equal(got, 1 / (jnp.asarray(x) * 1.5))
+    assert np.isneginf(got).any()
 
 
 @pytest.mark.parametrize(
@@ -462,3 +471,49 @@ def test_only_the_thread_that_interprets_is_affected() -> None:
     with pytest.raises(KeyError), interpreting.interpreting():
         raise KeyError
     assert jax._src.pjit._pjit_call_impl_python is compiled
+
+
+INDEX = np.array([2, 0, 1], np.int32)
+INDEXED: tuple[Callable[[Any], Any], ...] = (
+    lambda x: x[INDEX],
+    lambda x: x[:, INDEX, 1],
+    lambda x: jnp.take(x, INDEX, axis=2),
+    lambda x: x.at[1].set(2.0),
+    lambda x: x.at[0, 1, 2].set(7.0),
+    lambda x: x.at[:, 1:3].add(x[:, :2]),
+    lambda x: x.at[INDEX, 1].add(3.0),
+    lambda x: x.at[..., ::2].set(0.0),
+    lambda x: (x * 9).astype(int) // -4 + (x * 9).astype(int) % 4,
+    lambda x: x // 0.3 + x % -0.3,
+    lambda x: jax.lax.round(x * 9, jax.lax.RoundingMethod.AWAY_FROM_ZERO),
+    lambda x: jnp.argmax(x, -1) - jnp.argmin(x, 0)[:3, :4],
+    lambda x: jnp.stack((x, -x), -1) + jnp.tile(x, (1, 1, 2)).reshape(3, 4, 5, 2),
+    lambda x: jnp.prod(x, 1) + jnp.cumprod(x, 1)[:, 2],
+    lambda x: jnp.bitwise_or.reduce((x * 9).astype(int), axis=1),
+    lambda x: jnp.bitwise_and.reduce((x * 9).astype(int), axis=1) + jnp.any(x > 1, 1) + jnp.all(x > 0, 1),
+)
+
+
+@pytest.mark.parametrize("function", INDEXED)
+def test_indices_and_quotients_are_those_of_jax(function: Callable[[Any], Any]) -> None:
+    x = np.random.default_rng(2).normal(size=(3, 4, 5)).astype(np.float32)
+    program, expected = jax.make_jaxpr(function)(x), np.asarray(function(jnp.asarray(x)))
+    (got,) = interpreting.evaluate(program, [x])
+    assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
+    assert np.allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+OUTSIDE: tuple[Callable[[Any], Any], ...] = (
+    lambda x: x[jnp.array([7])],
+    lambda x: x.at[jnp.array([7])].set(1.0),
+    lambda x: x.at[jnp.array([1, 1])].add(1.0),
+    lambda x: (x * 9).astype(int) // 0,
+)
+
+
+@pytest.mark.parametrize("function", OUTSIDE)
+def test_indices_outside_and_division_by_zero_are_left_to_xla(function: Callable[[Any], Any]) -> None:
+    x = np.ones((3, 4), np.float32)
+    program = jax.make_jaxpr(function)(x)
+    with pytest.raises(interpreting.NotInterpreted):
+        interpreting.evaluate(program, [x])
