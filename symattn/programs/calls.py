@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from symattn.programs.packed import Wrapper
     from symattn.programs.program import OnKinds
     from symattn.programs.repairing.trials import Samples, Trials
+    from symattn.programs.stand_ins import StoodIn
     from symattn.verification.semantics import IdentityResult
 
 
@@ -180,6 +181,19 @@ class Target:
         own = self._own
         adapted = own.around(function) if _is_wrapper(own) else function
         return Target(adapted, self.convention, self._name)
+
+    def version_with_stand_ins(self, function: StoodIn) -> Target:
+        """Return a version that gets stand-ins for arrays of JAX."""
+        from symattn.programs.stand_ins import StandInArrays
+
+        result = self.version(function)
+        result._arrays = StandInArrays()
+        return result
+
+    def make_arguments(self, inputs: Inputs) -> dict[Argument, Tensor]:
+        """Return contiguous arrays of the framework for one call."""
+        arguments = self._compute_call_arguments(inputs)
+        return {a: self._make_framework_array(x, "contiguous") for a, x in arguments.items()}
 
     def attempt(
         self, inputs: Inputs, memory: Memory = "contiguous"

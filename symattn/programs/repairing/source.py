@@ -15,7 +15,7 @@ import linecache
 import types
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -55,6 +55,8 @@ _FUTURE_FLAGS = functools.reduce(
 )
 #: The type of a function with ``functools.lru_cache``.
 _CACHED = type(functools.lru_cache(lambda: None))
+#: Returns what code gets for an object of a library that it names.
+StandInOf = Callable[[Any], Any]
 # containers without anything in them, as code writes them
 EMPTY = ("{}", "[]", "dict()", "list()", "set()")
 # copied among the globals, since a rebuilt function must not meet the user's caches
@@ -683,10 +685,12 @@ class Sources:
             self._codes[key] = self.functions[key].compile_edited()
         return self._codes[key]
 
-    def edited(self, key: int, replacements: Sequence[Replacement]) -> Function:
+    def edited(
+        self, key: int, replacements: Sequence[Replacement], stand_in: StandInOf | None = None
+    ) -> Function:
         """Return the root with parts of the text of one function, or numbers of its module, replaced.
 
-        Raises ``SyntaxError`` or ``ValueError``.
+        ``stand_in`` is that of ``rebuild``. Raises ``SyntaxError`` or ``ValueError``.
         """
         source = self.functions[key]
         own = source.within(replacements)
@@ -701,7 +705,7 @@ class Sources:
             raise ValueError("a name of the closure is no longer used")
         definition = source.edited_defaults(own)
         definitions = {key: definition} if definition else None
-        return self.rebuild({key: code}, numbers, definitions)
+        return self.rebuild({key: code}, numbers, definitions, stand_in)
 
     def numbers_of(self, key: int) -> dict[str, ast.Constant]:
         """Return the numbers that a function reads from its module, with the places where they are written."""
@@ -743,10 +747,12 @@ class Sources:
         codes: Mapping[int, types.CodeType] | None = None,
         names: Mapping[str, Any] | None = None,
         definitions: Mapping[int, ast.FunctionDef] | None = None,
+        stand_in: StandInOf | None = None,
     ) -> Function:
         """Return the root with other codes for some functions, in copied globals with further ``names``.
 
-        ``definitions`` hold other default values. Raises ``ValueError`` if one of them has no value.
+        ``definitions`` hold other default values. ``stand_in`` returns what code gets for an object of a library that
+        it names. Raises ``ValueError`` if a default has no value.
         """
         # The counters are names that only rebuilt code knows.
         known = {
@@ -754,7 +760,7 @@ class Sources:
             _PASS: self._count_loop_pass,
             **(names or {}),
         }
-        rebuilt = _Rebuilt(self, codes or {}, known, definitions or {})
+        rebuilt = _Rebuilt(self, codes or {}, known, definitions or {}, stand_in)
         result: Function = rebuilt.value(self.root)
         return result
 
@@ -768,12 +774,18 @@ class _Rebuilt:
         codes: Mapping[int, types.CodeType],
         names: Mapping[str, Any],
         definitions: Mapping[int, ast.FunctionDef],
+        stand_in: StandInOf | None = None,
     ) -> None:
         self._sources, self._codes, self._names = sources, codes, names
-        self._definitions = definitions
+        self._definitions, self._stand_in = definitions, stand_in
         # By id, so that shared objects stay shared, and cycles end.
         self._made: dict[int, Any] = {}
         self._spaces: dict[int, dict[str, Any]] = {}
+
+    def named_value(self, x: Any) -> Any:
+        """Return what code gets for an object that it names: a rebuilt one, and what stands in for it."""
+        value = self.value(x)
+        return value if self._stand_in is None else self._stand_in(value)
 
     def value(self, x: Any) -> Any:
         """Return the rebuilt object in place of a reached one; others as they are."""
@@ -921,7 +933,7 @@ class _Rebuilt:
         new_function.__qualname__ = f.__qualname__
         for name, cell in cells.items():
             if name in contents:
-                cell.cell_contents = self.value(contents[name])
+                cell.cell_contents = self.named_value(contents[name])
         return new_function
 
     def _rebuild_default_values(self, f: types.FunctionType) -> tuple[Any, ...] | None:
@@ -967,8 +979,8 @@ class _Rebuilt:
             if type(x) in _CONTAINERS and name != "__builtins__":
                 is_cache = name in self._sources.text.empty_at_first and not is_table
                 new[name] = type(x)() if is_cache else self._copy_container(x)
-            elif id(x) in self._sources._objects:
-                new[name] = self.value(x)
+            elif self._stand_in is not None or id(x) in self._sources._objects:
+                new[name] = self.named_value(x)
         new.update(self._names)
         if self._sources.has_kernels:
             for name, x in edited_kernels.names_of_interpreter().items():
