@@ -196,16 +196,21 @@ class Target:
         return {a: self._make_framework_array(x, "contiguous") for a, x in arguments.items()}
 
     def attempt(
-        self, inputs: Inputs, memory: Memory = "contiguous"
+        self,
+        inputs: Inputs,
+        memory: Memory = "contiguous",
+        arrays: Mapping[Argument, Tensor] | None = None,
     ) -> tuple[NDArray[np.float64] | None, ...]:
         """Call the function once and return its outputs alone; nothing if it raises.
 
         This is ``run`` without its records, for edits of which most fail: prints and warnings are the caller's. Of the
-        ``memory`` only whether NumPy runs what JAX would compile matters.
+        ``memory`` only whether NumPy runs what JAX would compile matters. The call gets copies of the arrays that
+        ``make_arguments`` returned for these inputs as ``arrays``, or new ones.
         """
-        arguments = self._compute_call_arguments(inputs)
+        originals = self.make_arguments(inputs) if arrays is None else arrays
         passed = {
-            a: self._make_framework_array(value, "contiguous") for a, value in arguments.items()
+            a: x if arrays is None or isinstance(x, (int, float)) else self._arrays.copied(x)
+            for a, x in originals.items()
         }
         places, keywords = layouts.placed(self.convention.arguments, passed)
         destination = self.convention.destination

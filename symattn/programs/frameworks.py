@@ -50,6 +50,9 @@ class Arrays(Protocol):
     def shares(self, output: Tensor, array: Tensor) -> bool:
         """Return whether the output may share memory with an array."""
 
+    def copied(self, array: Tensor) -> Tensor:
+        """Return an array with memory of its own, or the array itself if none can change."""
+
     def refilled(self, kept: Tensor, array: Tensor) -> bool:
         """Write the contents of ``array`` into the memory of ``kept``; return False, and do nothing, if it has another
         shape, or cannot change."""
@@ -82,6 +85,9 @@ class NumpyArrays:
         # By its true type: an object may say that it is of another class.
         is_array = issubclass(type(output), np.ndarray)
         return is_array and bool(np.may_share_memory(output, array))
+
+    def copied(self, array: np.ndarray) -> np.ndarray:
+        return array.copy()
 
     def refilled(self, kept: Tensor, array: Tensor) -> bool:
         if not isinstance(kept, np.ndarray) or (kept.shape, kept.dtype) != (
@@ -132,6 +138,9 @@ class TorchArrays:
         except (NotImplementedError, RuntimeError):  # sparse, or without any memory
             return False
 
+    def copied(self, array: Tensor) -> Tensor:
+        return array.clone()
+
     def refilled(self, kept: Tensor, array: Tensor) -> bool:
         tensors = isinstance(kept, self.torch.Tensor) and isinstance(array, self.torch.Tensor)
         if not tensors or (kept.shape, kept.dtype) != (array.shape, array.dtype):
@@ -163,6 +172,9 @@ class JaxArrays(NumpyArrays):
         return super().bits(np.asarray(array))
 
     def laid_out(self, array: Tensor, memory: Memory) -> Tensor:
+        return array
+
+    def copied(self, array: Tensor) -> Tensor:
         return array
 
     def refilled(self, kept: Tensor, array: Tensor) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from symattn import InputError, MissingExtra
-from symattn.bounds.called_target import Layout, Memory, Runner, same_bits
+from symattn.bounds.called_target import same_bits
 from symattn.programs.calls import Target
 from symattn.programs.request import Request
 from symattn.programs.target import target
@@ -25,7 +25,7 @@ def small(n_q: int = 2, n_k: int = 3, d_k: int = 4, d_v: int = 5, *lead: int) ->
     return {name: rng.integers(-3, 4, (*lead, *shape)).astype(float) for name, shape in shapes.items()}
 
 
-def run(function: Callable[..., Any], inputs: Any = None, memory: Memory = "contiguous", **request: Any) -> Any:
+def run(function: Callable[..., Any], inputs: Any = None, memory: str = "contiguous", **request: Any) -> Any:
     return target(function, Request(**{"framework": "numpy", **request})).run(inputs or small(), memory)
 
 
@@ -38,7 +38,7 @@ def test_a_right_function() -> None:
 
 
 def test_it_is_a_runner_that_says_what_it_does() -> None:
-    runner: Runner = target(reference, Request(causal=False), "attn.py:attention")
+    runner: Any = target(reference, Request(causal=False), "attn.py:attention")
     assert runner.describe() == "attn.py:attention(q, k, v)"
     assert any("ran in this process: no time limit" in note for note in runner.notes)
     assert isinstance(runner, Target)
@@ -269,7 +269,7 @@ def test_the_first_of_several_results_is_taken() -> None:
 
 
 @pytest.mark.parametrize("memory", ["contiguous", "strided", "transposed"])
-def test_memory(memory: Memory) -> None:
+def test_memory(memory: str) -> None:
     seen: list[Any] = []
 
     def looking(q: Any, k: Any, v: Any) -> Any:
@@ -294,7 +294,7 @@ def test_a_function_that_ignores_strides_is_found_out() -> None:
 
 @pytest.mark.parametrize(("layout", "shape"), [("nd", (2, 4)), ("bhnd", (1, 1, 2, 4)), ("bnhd", (1, 2, 1, 4))])
 @pytest.mark.parametrize("memory", ["contiguous", "strided", "transposed"])
-def test_layouts_of_one_head(layout: Layout, shape: tuple[int, ...], memory: Memory) -> None:
+def test_layouts_of_one_head(layout: str, shape: tuple[int, ...], memory: str) -> None:
     def attention(q: Any, k: Any, v: Any) -> Any:
         assert q.shape == shape
         turn = (lambda a: a.swapaxes(1, 2)) if layout == "bnhd" else (lambda a: a)
@@ -306,7 +306,7 @@ def test_layouts_of_one_head(layout: Layout, shape: tuple[int, ...], memory: Mem
 
 
 @pytest.mark.parametrize("layout", ["nd", "bhnd", "bnhd"])
-def test_layouts_of_batches_and_heads(layout: Layout) -> None:
+def test_layouts_of_batches_and_heads(layout: str) -> None:
     inputs = small(2, 3, 4, 5, 6, 7)
     turn = (lambda a: a.swapaxes(1, 2)) if layout == "bnhd" else (lambda a: a)
     outcome = run(lambda q, k, v: turn(reference(turn(q), turn(k), turn(v))), inputs, layout=layout)
@@ -315,7 +315,7 @@ def test_layouts_of_batches_and_heads(layout: Layout) -> None:
 
 
 @pytest.mark.parametrize("layout", ["bhnd", "bnhd", "nbhd", "bnd", "nbd", "nhd"])
-def test_the_axes_of_a_layout_are_undone(layout: Layout) -> None:
+def test_the_axes_of_a_layout_are_undone(layout: str) -> None:
     usual = "".join(axis for axis in "bhnd" if axis in layout)
     there, back = ([a.index(axis) for axis in b] for a, b in ((layout, usual), (usual, layout)))
     inputs = small(2, 3, 4, 5, *(6, 7)[: len(layout) - 2])
@@ -442,3 +442,18 @@ def test_what_is_no_array_of_any_library_is_told_so() -> None:
     assert str(run(lambda q, k, v: Foreign(q)).error) == "returned a Foreign, not an array"
     outcome = run(lambda q, k, v: ByArray(np.array(["a", "b"])))
     assert str(outcome.error) == "returned an array of str32"
+
+
+@pytest.mark.parametrize("framework", ["numpy", pytest.param("torch", marks=pytest.mark.torch)])
+def test_attempts_get_copies_of_the_arguments_that_were_made_once(framework: str) -> None:
+    def doubling(q: Any, k: Any, v: Any) -> Any:
+        q *= 2
+        return q[:, :1] + v[:1]
+
+    inputs = small()
+    tried = target(doubling, Request(framework=framework, layout="nd"))
+    made = tried.make_arguments(inputs)
+    outputs = [tried.attempt(inputs, "contiguous", made)[0] for _ in range(2)]
+    expected = 2 * inputs["q"][:, :1] + inputs["v"][:1]
+    for output in (*outputs, tried.attempt(inputs)[0]):
+        np.testing.assert_array_equal(output, expected)
