@@ -43,6 +43,7 @@ from symattn.programs.repairing.loop_bounds import (
 from symattn.programs.repairing.observing import Observed, has_no_entries, observe
 from symattn.programs.repairing.repeated_passes import count_repeated_loops
 from symattn.programs.repairing.source import Sources
+from symattn.programs.repairing.stand_in_screening import Outputs, Screening
 from symattn.programs.repairing.stores import (
     ExpectedStores,
     RecordedStores,
@@ -144,7 +145,9 @@ class Trials:
     def __init__(self, target: Target, samples: Samples) -> None:
         self._target, self._samples = target, samples
         self.sources = Sources(target.written)
-        self._traced: _TracedCalls | None = None  # calls without edits
+        # calls without edits, by the framework and by stand-ins
+        self._traced: _TracedCalls | None = None
+        self._traced_by_stand_ins: _TracedCalls | None = None
         self._traced_samples: tuple[JudgedSample, ...] = ()
         self._observed: Observed | None = None
         # what kernels have to store on the first sample
@@ -157,8 +160,11 @@ class Trials:
         self._work = 0.0
         # of the output of the first sample without edits; empty if none is due
         self._formats: set[str] | None = None
+        # the arguments of the first sample, which each edit gets copies of
+        self._arguments_of_first: dict[Argument, Any] | None = None
         # the samples in the order for the second of two edits, by the first one
         self._orders: dict[Edit, tuple[JudgedSample, ...]] = {}
+        self._screening = Screening(target, self.sources)
 
     def open(self) -> Opened | None:
         """Observe a wrong call; None if there is no source to edit, or it does not behave as the function does."""
@@ -339,12 +345,15 @@ class Trials:
         result = []
         with _quiet(), one_torch_thread(), _with_whole_tracebacks():
             for number, edits in enumerate(several):
-                version = self._make_version_for_samples(edits)
-                if version is None:
-                    continue
-                passes, share = self._pass_samples(version, edits)
+                passes, share = False, self._share_by_stand_ins(edits)
+                if share is None or share == 1:
+                    version = self._make_version_for_samples(edits)
+                    if version is None:
+                        continue
+                    passes, share = self._pass_samples(version, edits, share)
                 gained = share - self._right_at_first
                 if passes:
+                    assert version is not None
                     strays = self._is_execution_path_changed(edits, version)
                     widens, agrees = self._is_widened(version), self._agrees(edits)
                     result.append(Screened(number, True, strays, widens=widens, agrees=agrees))
@@ -360,7 +369,9 @@ class Trials:
             for edit in edits:
                 version = self._make_version_for_samples((edit,))
                 result.append(
-                    0.0 if version is None else self._score_edited_version(version) - as_it_is
+                    0.0
+                    if version is None
+                    else self._score_edited_version(version, (edit,)) - as_it_is
                 )
         return result
 
@@ -369,7 +380,7 @@ class Trials:
         version = self._make_version_for_samples(edits)
         if version is None:
             return 0, len(self._samples.all)
-        passed = [self._is_judged_sample_passed(version, s) for s in self._samples.all]
+        passed = [self._is_passed(version, edits, s) for s in self._samples.all]
         pairs = list(zip(passed, self._samples.all, strict=True))
         return sum(p for p, s in pairs if s.wrong), sum(not p for p, s in pairs if not s.wrong)
 
@@ -404,21 +415,91 @@ class Trials:
         )
 
     # -- one version ---------------------------------------------------------------------------------------------------
-    def _pass_samples(self, version: Target, edits: Sequence[Edit]) -> tuple[bool, float]:
-        """Return whether edits pass all samples, and which part of the first one's entries is right."""
+    def _pass_samples(
+        self, version: Target, edits: Sequence[Edit], share_by_stand_ins: float | None
+    ) -> tuple[bool, float]:
+        """Return whether edits pass all samples, and which part of the first one's entries is right.
+
+        What stand-ins say of the first sample is None where JAX has to say it, else 1.
+        """
         first, *others = self._order_of_samples(edits)
+        if share_by_stand_ins is not None:
+            # Before JAX is asked at all: most edits that pass one sample fail another one.
+            left_to_jax = []
+            for sample in others:
+                is_passed = self._is_passed_by_stand_ins(edits, sample)
+                if is_passed is False:
+                    return False, share_by_stand_ins
+                if is_passed is None:
+                    left_to_jax.append(sample)
+            others = left_to_jax
         expected = self._expected_of(edits)
         # The first sample alone, without records of the call: most edits fail here.
         self._begin_call(first)
         if expected is not None:
             version.around_call = partial(_until_wrong_entry, expected)
-        share = self._share_of(version.attempt(first.inputs, first.memory), first)
+        share = self._share_of(self._attempt_first(version, first), first)
         if share < 1:
             return False, share
         if expected is not None:
             version.around_call = _around_edited_kernels
-        passed = all(self._is_judged_sample_passed(version, s) for s in (first, *others))
+        passed = self._is_judged_sample_passed(version, first) and all(
+            self._is_judged_sample_passed(version, s) for s in others
+        )
         return passed, share
+
+    def _is_passed(self, version: Target, edits: Sequence[Edit], sample: JudgedSample) -> bool:
+        """Return whether edits pass a sample, by stand-ins if these can tell."""
+        by_stand_ins = self._is_passed_by_stand_ins(edits, sample)
+        if by_stand_ins is None:
+            return self._is_judged_sample_passed(version, sample)
+        return by_stand_ins
+
+    def _is_passed_by_stand_ins(self, edits: Sequence[Edit], sample: JudgedSample) -> bool | None:
+        """Return whether edits pass a sample by stand-ins; None if JAX has to say it.
+
+        JAX makes all calls that pass among the last questions. A call that fails is believed if stand-ins give for the
+        function without edits what JAX gives.
+        """
+        outputs = self._attempt_by_stand_ins(edits, sample)
+        if outputs is None:
+            return None
+        if self._share_of(outputs, sample) == 1.0:
+            return True
+        return False if self._screening.is_apt(sample) else None
+
+    def _attempt_by_stand_ins(self, edits: Sequence[Edit], sample: JudgedSample) -> Outputs | None:
+        """Return the outputs for a sample by stand-ins; None if JAX has to make the call."""
+        if not self._screening.is_apt(self._samples.in_order[0]) or sample.memory != "interpreted":
+            return None
+        self._begin_call(sample)
+        return self._screening.attempt(edits, sample)
+
+    def _share_by_stand_ins(self, edits: Sequence[Edit]) -> float | None:
+        """Return which part of the first sample's entries is right by stand-ins; None if JAX has to say it."""
+        first = self._order_of_samples(edits)[0]
+        if not self._screening.is_apt(first):
+            return None
+        before = self._work
+        self._work += 1  # as for compiling a version
+        self._begin_call(first)
+        got = self._screening.attempt(edits, first)
+        if got is None:
+            # The call that JAX makes counts in its place.
+            self._work = before
+            return None
+        return self._share_of(got, first)
+
+    def _attempt_first(
+        self, version: Target, sample: JudgedSample
+    ) -> tuple[np.ndarray | None, ...]:
+        """Return the outputs of a version for the sample that an edit is called on first."""
+        # The second of two edits may begin with another sample.
+        if sample is not self._samples.first[0]:
+            return version.attempt(sample.inputs, sample.memory)
+        if self._arguments_of_first is None:
+            self._arguments_of_first = version.make_arguments(sample.inputs)
+        return version.attempt(sample.inputs, sample.memory, self._arguments_of_first)
 
     def _order_of_samples(self, edits: Sequence[Edit]) -> Sequence[JudgedSample]:
         """Return the samples in the order in which edits must pass them.
@@ -443,12 +524,15 @@ class Trials:
     def _is_judged_sample_passed(self, version: Target, sample: JudgedSample) -> bool:
         return self._share_of_right_entries(version, sample) == 1.0
 
-    def _score_edited_version(self, version: Target) -> float:
+    def _score_edited_version(self, version: Target, edits: Sequence[Edit] = ()) -> float:
         total = 0.0
         for sample in self._samples.various:
+            outputs = self._attempt_by_stand_ins(edits, sample)
             # Without the records of a call: the order of partial repairs is no answer.
-            self._begin_call(sample)
-            total += self._share_of(version.attempt(sample.inputs, sample.memory), sample)
+            if outputs is None:
+                self._begin_call(sample)
+                outputs = version.attempt(sample.inputs, sample.memory)
+            total += self._share_of(outputs, sample)
         return total
 
     def _share_of_right_entries(self, version: Target, sample: JudgedSample) -> float:
@@ -510,11 +594,7 @@ class Trials:
         An untouched line runs another number of times, but for passes of loops whose bounds alone are changed, all to
         more or all to fewer; a loop repeats itself; or an array that had entries has none.
         """
-        if self._traced is None:
-            original = self._target.version(self.sources.rebuild())
-            self._traced_samples = self._choose_traced_samples(original)
-            self._traced = self._trace_calls(original)
-        before, now = self._traced, self._trace_calls(version)
+        before, now = self._trace_before_and_after(edits, version)
         edited_source = self.sources.functions[self.sources.at(edits[0].place)]
         joined = edits[0]
         if len(edits) > 1:
@@ -565,6 +645,38 @@ class Trials:
         ]
         return bool(new)
 
+    def _trace_before_and_after(
+        self, edits: Sequence[Edit], version: Target
+    ) -> tuple[_TracedCalls, _TracedCalls]:
+        """Return what runs without and with edits, by stand-ins if they can make these calls.
+
+        JAX calls the function of a loop once, whatever its count; stand-ins call it in each pass.
+        """
+        if self._traced is None:
+            original = self._target.version(self.sources.rebuild())
+            self._traced_samples = self._choose_traced_samples(original)
+            self._traced = self._trace_calls(partial(self._call_version_on_sample, original))
+            self._traced_by_stand_ins = self._trace_by_stand_ins(())
+        by_stand_ins = None
+        if self._traced_by_stand_ins is not None:
+            by_stand_ins = self._trace_by_stand_ins(edits)
+        if self._traced_by_stand_ins is not None and by_stand_ins is not None:
+            return self._traced_by_stand_ins, by_stand_ins
+        return self._traced, self._trace_calls(partial(self._call_version_on_sample, version))
+
+    def _trace_by_stand_ins(self, edits: Sequence[Edit]) -> _TracedCalls | None:
+        """Return what runs in calls with stand-ins; None if JAX has to make one of them."""
+        if not all(map(self._screening.is_apt, self._traced_samples)):
+            return None
+        is_made: list[bool] = []
+
+        def call(sample: JudgedSample) -> None:
+            self._begin_call(sample)
+            is_made.append(self._screening.attempt(edits, sample) is not None)
+
+        result = self._trace_calls(call)
+        return result if all(is_made) else None
+
     def _lines_within_passes(self, loops: Sequence[ast.stmt]) -> set[int]:
         """Return the lines of loops, and of the functions of the file that they call, directly or not."""
         lines = {n for loop in loops for n in range(loop.lineno, (loop.end_lineno or 0) + 1)}
@@ -596,7 +708,7 @@ class Trials:
         returning = (s for s in ordered if self._call_version_on_sample(original, s).error is None)
         return tuple(islice(returning, len(usual))) or usual
 
-    def _trace_calls(self, version: Target) -> _TracedCalls:
+    def _trace_calls(self, call: Callable[[JudgedSample], object]) -> _TracedCalls:
         """Return how often each line of the user's file runs in two cases, and the names of arrays without entries."""
         result = _TracedCalls()
         file = self.sources.file
@@ -612,7 +724,7 @@ class Trials:
 
         for sample in self._traced_samples:
             with _install_trace_function(trace):
-                self._call_version_on_sample(version, sample)
+                call(sample)
         return result
 
 

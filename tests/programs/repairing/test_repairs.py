@@ -12,16 +12,15 @@ import numpy as np
 import pytest
 import sympy
 
-from symattn import Attention, Domain, Grade, InputError, Merge, verify
+from symattn import Attention, Domain, Grade, InputError, Merge, reports, verify
 from symattn.programs.repairing import trials
 from symattn.programs.repairing.edits import Edit, enumerate_edits
-from symattn.programs.repairing.observing import has_no_entries, kind_of, observe
+from symattn.programs.repairing.observing import has_no_entries, observe
 from symattn.programs.repairing.oracle import examine
-from symattn.programs.repairing.source import EndlessLoop, FileText, Sources
+from symattn.programs.repairing.source import EndlessLoop, Sources
 from symattn.programs.verifying import Options
 from symattn.testing import AttentionFault, assert_attention
 from symattn.verification import engine
-from symattn.verification.repair import Repair, Replacement, _kept_lines, replaced
 from symattn_cli.main import main
 from tests.printed import validator
 from tests.programs.repairing.programs import FLASH, HEAD, PLAIN, loaded, write
@@ -162,6 +161,7 @@ def attention(q, k, v):
 """
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("right", "wrong"), [("h // self.ratio", "h % self.ratio"), ("q.shape[-1] ** -0.5", "q.shape[-1] ** 0.5")]
 )
@@ -268,12 +268,12 @@ def test_an_edited_default_value_is_computed_and_the_others_keep_theirs(tmp_path
     function = loaded(tmp_path, "def attention(q, m=1 + 1, stored=[], *, n=3, k):\n    return q, m, stored, n, k\n")
     sources = Sources(function)
     (key,) = sources.functions
-    both = [Replacement(4, 19, 4, 20, "5"), Replacement(4, 42, 4, 43, "7")]
+    both = [reports.Replacement(4, 19, 4, 20, "5"), reports.Replacement(4, 42, 4, 43, "7")]
     edited = sources.edited(key, both)
     assert edited(0, k=1) == (0, 6, [], 7, 1)
     assert function(0, k=1) == (0, 2, [], 3, 1)
     with pytest.raises(ValueError, match="a default value is NameError"):
-        sources.edited(key, [Replacement(4, 19, 4, 20, "q")])
+        sources.edited(key, [reports.Replacement(4, 19, 4, 20, "q")])
 
 
 def test_a_function_whose_default_value_has_changed_in_its_file_is_not_edited(tmp_path: Path) -> None:
@@ -285,18 +285,18 @@ def test_a_function_whose_default_value_has_changed_in_its_file_is_not_edited(tm
 
 
 def test_a_repair_of_a_file_with_mixed_ends_of_lines_keeps_them(tmp_path: Path) -> None:
-    repair = Repair("f", (Replacement(2, 4, 2, 5, "b + 1"), Replacement(3, 5, 3, 5, "\nd = e")), "", "", "", "same",
-                    Grade.SAMPLED, None, 1, 1, 1, 1)  # fmt: skip
+    edits = (reports.Replacement(2, 4, 2, 5, "b + 1"), reports.Replacement(3, 5, 3, 5, "\nd = e"))
+    repair = reports.Repair("f", edits, "", "", "", "same", Grade.SAMPLED, None, 1, 1, 1, 1)
     assert repair._apply_repair_edits("x\na = b\r\nc = d\r\n") == "x\na = b + 1\r\nc = d\r\nd = e\r\n"
 
 
 def test_a_file_that_has_changed_is_not_written(tmp_path: Path) -> None:
     path = write(tmp_path, WRONG)
     sources = Sources(loaded(tmp_path, WRONG))
-    repair = Repair(
-        str(path), (Replacement(6, 21, 6, 22, "-1"),), "0", "-1", "constant", "same", Grade.SAMPLED, None, 1, 1, 1, 1,
-        sources.digest,
-    )  # fmt: skip
+    edits = (reports.Replacement(6, 21, 6, 22, "-1"),)
+    repair = reports.Repair(
+        str(path), edits, "0", "-1", "constant", "same", Grade.SAMPLED, None, 1, 1, 1, 1, sources.digest
+    )
     assert "+    return e / e.sum(-1, keepdims=True)" in repair.diff()
     path.write_text(path.read_text() + "\n# more\n")
     for act in (repair.write, repair.diff):
@@ -327,7 +327,14 @@ def test_code_of_an_installed_package_is_not_edited() -> None:
 
 def test_lines_of_a_second_insertion_have_moved() -> None:
     """Before line 3, and after line 9, which is line 10 then."""
-    both = Edit("", 4, 0, (Replacement(9, 5, 9, 5, "\n    b = 1"), Replacement(3, 0, 3, 0, "    a = 1\n")), "", "")
+    both = Edit(
+        "",
+        4,
+        0,
+        (reports.Replacement(9, 5, 9, 5, "\n    b = 1"), reports.Replacement(3, 0, 3, 0, "    a = 1\n")),
+        "",
+        "",
+    )
     assert trials._lines_of_edit(both) == {3, 4, 10, 11}
 
 
@@ -361,7 +368,7 @@ class SubclassOfArray(np.ndarray):
     ],
 )
 def test_arrays_without_entries_are_those_whose_kind_says_so(value: object, is_empty: bool) -> None:
-    assert has_no_entries(value) == (0 in kind_of(value).shape) == is_empty
+    assert has_no_entries(value) == is_empty
 
 
 def test_a_loop_that_becomes_endless_is_stopped_by_a_count(tmp_path: Path) -> None:
@@ -370,7 +377,7 @@ def test_a_loop_that_becomes_endless_is_stopped_by_a_count(tmp_path: Path) -> No
     assert sources.rebuild()(None) == 6
     assert sources.passes == 7
     (key,), sources.most_passes = sources.functions, 100
-    endless = sources.edited(key, [Replacement(7, 8, 7, 14, "n -= 1")])
+    endless = sources.edited(key, [reports.Replacement(7, 8, 7, 14, "n -= 1")])
     with pytest.raises(EndlessLoop):
         endless(None)
 
@@ -398,7 +405,7 @@ def test_an_edit_may_pass_loops_more_often_where_the_function_raises() -> None:
         trials.JudgedSample({"q": np.zeros(n)}, "contiguous", (), (), True, 1.0) for n in (1, 2, 3)
     )
     tried: Any = object.__new__(trials.Trials)
-    tried.sources, tried._samples = SimpleNamespace(passes=0), SimpleNamespace(first=(first,))
+    tried.sources, tried._samples = SimpleNamespace(passes=0, has_loops=True), SimpleNamespace(first=(first,))
     tried._most_passes_of = {}
 
     def run(inputs: Any, memory: str) -> SimpleNamespace:
@@ -464,7 +471,7 @@ def test_two_mistakes_are_repaired_if_one_edit_repairs_some_calls(tmp_path: Path
     (repair, *_) = verify(loaded(tmp_path, text), Attention(**fields), examples=8, repair=True).repairs
     assert repair.is_whole
     path = write(tmp_path, text)
-    path.write_text("\n".join(replaced(path.read_text().split("\n"), repair.replacements)))
+    path.write_text("\n".join(reports.replaced(path.read_text().split("\n"), repair.replacements)))
     edited, meant = loaded(tmp_path, path.read_text().removeprefix(HEAD)), loaded(tmp_path, right, "right")
     random = np.random.default_rng(3)
     for n_q, n_k in ((1, 9), (5, 7), (16, 33), (40, 70)):
@@ -572,10 +579,13 @@ def test_a_file_with_another_constant_has_changed(tmp_path: Path) -> None:
     path.write_text(text)
     space: dict[str, Any] = {}
     exec(compile(text, str(path), "exec"), space)
-    assert FileText(str(path), space).gives(space["norm"].__code__)
+    assert Sources(space["norm"]).functions
     path.write_text(text.replace("1e-5", "1e-6"))
-    assert not FileText(str(path), space).gives(space["norm"].__code__)
+    assert not Sources(space["norm"]).functions
 
 
 def test_lines_of_a_patch_end_at_newlines_alone() -> None:
-    assert _kept_lines("a\x0cb\u2028c\nd") == ["a\x0cb\u2028c\n", "d"]
+    exchanged = (reports.Replacement(2, 0, 2, 1, "e"),)
+    repair = reports.Repair("f.py", exchanged, "d", "e", "variable", "same", Grade.SAMPLED, None, 1, 1, 1, 1)
+    lines = repair.diff("a\x0cb\u2028c\nd").split("\n")
+    assert lines[3:7] == [" a\x0cb\u2028c", "-d", "\\ No newline at end of file", "+e"]
