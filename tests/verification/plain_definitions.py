@@ -1,4 +1,4 @@
-"""Right programs of NumPy for definitions with sums, caches, gradients, states and layers, one function each.
+"""Right programs of NumPy for every definition but the output of an ``Attention``, one function each.
 
 Independent of ``symattn``: each is written from the formula of its definition, and stands alone, so that one changed
 expression changes one step. ``calls`` draws inputs in float64 with which a changed program is compared with the right
@@ -13,7 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from symattn import Attention, Block, Cached, Gradient, LinearAttention, Merge, Rotary, Softmax
+from symattn import (
+    Attention,
+    Block,
+    Cached,
+    DepthAttention,
+    Differential,
+    Gradient,
+    LayerNorm,
+    LinearAttention,
+    Merge,
+    RMSNorm,
+    Rotary,
+    Softmax,
+)
 
 Array = Any
 Inputs = Callable[[np.random.Generator], tuple[Any, ...]]
@@ -397,6 +410,69 @@ def block_in_parallel(
     return x + attended + fed
 
 
+# -- norms -------------------------------------------------------------------------------------------------------------
+def layer_norm_of_rows(x: Array, gain: Array, bias: Array) -> Array:
+    c = x - x.mean(axis=-1, keepdims=True)
+    variance = (c * c).mean(axis=-1, keepdims=True)
+    return c / np.sqrt(variance + x.dtype.type(1e-5)) * gain + bias
+
+
+def rms_norm_of_sum(x: Array, residual: Array, gain: Array) -> tuple[Array, Array]:
+    total = x + residual
+    square = (total * total).mean(axis=-1, keepdims=True)
+    return total / np.sqrt(square + x.dtype.type(1e-6)) * gain, total
+
+
+# -- rotary positions --------------------------------------------------------------------------------------------------
+def rotated_by_halves(x: Array, positions: Array) -> Array:
+    half = x.shape[-1] // 2
+    powers = np.arange(half).astype(x.dtype) / x.dtype.type(half)
+    angles = positions.astype(x.dtype)[..., None] * x.dtype.type(10000) ** -powers
+    cos, sin = np.cos(angles), np.sin(angles)
+    first, second = x[..., :half], x[..., half:]
+    return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+
+
+# -- differences of attentions, attention over depth -------------------------------------------------------------------
+def difference_of_heads(q: Array, k: Array, v: Array, lam: Array) -> Array:
+    n, m, half = q.shape[1], k.shape[1], q.shape[-1] // 2
+    scale = 1 / np.sqrt(q.dtype.type(half))
+    seen = np.tri(n, m, m - n, dtype=bool)
+    out = np.zeros((q.shape[0], n, v.shape[-1]), q.dtype)
+    for h in range(q.shape[0]):
+        s1 = np.where(seen, q[h, :, :half] @ k[h, :, :half].T * scale, q.dtype.type(-np.inf))
+        s2 = np.where(seen, q[h, :, half:] @ k[h, :, half:].T * scale, q.dtype.type(-np.inf))
+        e1 = np.exp(s1 - s1.max(axis=-1, keepdims=True))
+        e2 = np.exp(s2 - s2.max(axis=-1, keepdims=True))
+        p1 = e1 / e1.sum(axis=-1, keepdims=True)
+        p2 = e2 / e2.sum(axis=-1, keepdims=True)
+        out[h] = (p1 - lam[h] * p2) @ v[h]
+    return out
+
+
+def attention_over_layers(w: Array, outputs: Array, gain: Array) -> Array:
+    square = (outputs * outputs).mean(axis=-1, keepdims=True)
+    keys = outputs / np.sqrt(square + outputs.dtype.type(1e-6)) * gain
+    s = keys @ w
+    e = np.exp(s - s.max(axis=0, keepdims=True))
+    p = e / e.sum(axis=0, keepdims=True)
+    return (p[..., None] * outputs).sum(axis=0)
+
+
+# -- linear attention with a normaliser --------------------------------------------------------------------------------
+def linear_by_tokens(q: Array, k: Array, v: Array) -> Array:
+    q = np.where(q > 0, q + 1, np.exp(np.minimum(q, 0)))
+    k = np.where(k > 0, k + 1, np.exp(np.minimum(k, 0)))
+    state = np.zeros((k.shape[-1], v.shape[-1]), q.dtype)
+    total = np.zeros(k.shape[-1], q.dtype)
+    out = np.zeros_like(v)
+    for t in range(q.shape[0]):
+        state = state + np.outer(k[t], v[t])
+        total = total + k[t]
+        out[t] = q[t] @ state / (q[t] @ total)
+    return out
+
+
 # -- inputs ------------------------------------------------------------------------------------------------------------
 def _sizes(rng: np.random.Generator) -> tuple[int, int, int, int]:
     """Draw rows, keys, and two widths."""
@@ -465,7 +541,7 @@ def _recurrent(*words: str) -> Inputs:
 
     def drawn(rng: np.random.Generator) -> tuple[Any, ...]:
         n, _, d, c = _sizes(rng)
-        front, tail = ((2,), words[1:]) if words[0] == "heads" else ((), words)
+        front, tail = ((2,), words[1:]) if words[:1] == ("heads",) else ((), words)
         by_word: Mapping[str, Callable[[], Array]] = {
             "g": lambda: -rng.gamma(1.0, size=(*front, n)),
             "g_of_features": lambda: -rng.gamma(1.0, size=(n, d)),
@@ -482,6 +558,11 @@ def _recurrent(*words: str) -> Inputs:
         return q, k, rng.standard_normal((*front, n, c)), *(by_word[word]() for word in tail)
 
     return drawn
+
+
+def _placed(rng: np.random.Generator) -> tuple[Any, ...]:
+    n, _, d, _ = _sizes(rng)
+    return rng.standard_normal((n, d)), rng.integers(0, 50, n)
 
 
 _PROJECTED = (
@@ -591,5 +672,36 @@ PROGRAMS: tuple[PlainProgram, ...] = (
             parallel=True,
         ),
         _PARALLEL,
+    ),
+    PlainProgram(
+        "norm",
+        layer_norm_of_rows,
+        LayerNorm(eps=1e-5),
+        _arrays(lambda n, m, d, c: (n, d), lambda n, m, d, c: (d,), lambda n, m, d, c: (d,)),
+    ),
+    PlainProgram(
+        "norm",
+        rms_norm_of_sum,
+        RMSNorm(eps=1e-6, residual="returned"),
+        _arrays(lambda n, m, d, c: (n, d), lambda n, m, d, c: (n, d), lambda n, m, d, c: (d,)),
+    ),
+    PlainProgram("rotary", rotated_by_halves, Rotary(layout="half", given="positions"), _placed),
+    PlainProgram(
+        "difference",
+        difference_of_heads,
+        Differential(attention=Attention(causal=True, heads=2)),
+        _attended(2, 2, lambda n, m, d, c: (2,)),
+    ),
+    PlainProgram(
+        "depth",
+        attention_over_layers,
+        DepthAttention(),
+        _arrays(lambda n, m, d, c: (d,), lambda n, m, d, c: (m, n, d), lambda n, m, d, c: (d,)),
+    ),
+    PlainProgram(
+        "linear attention",
+        linear_by_tokens,
+        LinearAttention(feature="elu", causal=True),
+        _recurrent(),
     ),
 )
