@@ -87,6 +87,7 @@ def test_a_bound_of_given_inputs_keeps_the_heads_of_the_configuration(
     assert "heads=8, kv_heads=4" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.deep
 def test_python_takes_a_configuration(here: None, no_causes: None) -> None:
     def queries(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         return q

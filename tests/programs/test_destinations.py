@@ -58,6 +58,7 @@ def with_an_old_output(out, q, k, v):
     v[...] = 0
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("function", "words"),
     [(first, "out, q, k, v"), (last, "q, k, v, output"), (by_name, "q, k, v, o=o")],
@@ -89,6 +90,7 @@ def test_a_function_that_writes_nothing_fails_with_these_words(function, words: 
     assert words in judgement.reason
 
 
+@pytest.mark.deep
 def test_numbers_that_are_left_unwritten_are_called_so() -> None:
     report = verify(without_last_row, examples=5)
     assert report.verdict is Verdict.FAULT
@@ -96,6 +98,7 @@ def test_numbers_that_are_left_unwritten_are_called_so() -> None:
     assert any("which is NaN before each call" in note for note in report.notes)
 
 
+@pytest.mark.deep
 def test_heads_and_layouts_have_their_destination() -> None:
     def of_tokens(q, k, v, out):
         heads = (np.swapaxes(a, 1, 2) for a in (q, k, v))

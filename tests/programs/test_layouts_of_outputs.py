@@ -19,6 +19,7 @@ def _join(heads: Any) -> Any:
     return heads.swapaxes(0, 1).reshape(heads.shape[1], -1)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("end", "verdict"), [(_join, "no fault"), (lambda heads: heads, "fault")])
 def test_heads_that_stay_apart_are_not_side_by_side(end: Any, verdict: str) -> None:
     def attention(q: Any, k: Any, v: Any) -> Any:

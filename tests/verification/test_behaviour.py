@@ -276,6 +276,7 @@ def normalised(x: Array) -> Array:
 _OF_FIRST_COLUMNS: dict[Any, Array] = {}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("program", "count"), [(keeping_by_first_columns, 1), (normalised, 0)])
 def test_a_definition_is_called_with_numbers_that_differ_inside_arrays_alone(program: Any, count: int) -> None:
     assert len(sources_verify(program, LayerNorm()).faults) == count

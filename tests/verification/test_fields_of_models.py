@@ -321,6 +321,7 @@ def test_a_mistake_is_named(function: Callable[..., Array], spec: Attention, cau
     assert [fault.cause for fault in report.faults] == [cause]
 
 
+@pytest.mark.deep
 def test_a_gate_that_overflows_is_found() -> None:
     def function(q: Array, k: Array, v: Array, gate: Array) -> Array:
         with np.errstate(all="ignore"):

@@ -24,6 +24,7 @@ def weighs_values(q: Any, k: Any, v: Any) -> Any:
     return weights / weights.sum(axis=-1, keepdims=True) @ v
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("function", [sums_values, sums_long_values_twice])
 def test_a_definition_with_one_length_calls_it_n(function: Any) -> None:
     words = str(verify(function, SUMMED, budget=3))

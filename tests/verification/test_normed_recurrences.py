@@ -56,6 +56,7 @@ def test_layers_of_public_models_are_no_fault(run: Callable[..., Array], dtype: 
     assert verified(function, GATED, how).verdict is Verdict.NO_FAULT
 
 
+@pytest.mark.deep
 def test_a_reservation_does_not_advise_the_contract_at_hand() -> None:
     def larger(q: Array, k: Array, v: Array, g: Array, beta: Array) -> Array:
         rows = (x.astype(np.float32) for x in (q, k, v, g, beta))

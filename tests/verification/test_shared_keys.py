@@ -75,6 +75,7 @@ def test_a_layout_without_heads_is_refused() -> None:
         LinearAttention(values_per_key=0)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("run", [layers.by_tokens, layers.by_chunks])
 def test_a_layer_that_repeats_keys_in_place_is_no_fault(run: Callable[..., Array]) -> None:
     how = Options(verdict_alone=True, dtype="float32", layout="bnhd", contract=None, examples=10)

@@ -178,6 +178,7 @@ def chunks_of_32(
     return by_chunks(q, k, v, g, dt, skip, initial_state, size=32, on_scores=True)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("program", "spec"), [(outputs_of(by_tokens), MAMBA2), (chunks_of_32, STATES)])
 def test_right_programs_are_no_fault(program: Callable[..., Any], spec: LinearAttention) -> None:
     how = Options(verdict_alone=True, layout="bhnd", domain=SHORT, examples=10)

@@ -123,6 +123,7 @@ def test_the_seed_is_fresh_and_repeats() -> None:
     assert (again.counterexample, again.reason) == (first.counterexample, first.reason)
 
 
+@pytest.mark.deep
 def test_the_cause_is_named_on_request() -> None:
     judgement = judge(scaled_by_width, why=True, examples=10)
     assert (judgement.status, judgement.step) == (Status.FAIL, "scale")
@@ -233,6 +234,7 @@ def test_a_number_that_is_some_percent_off_in_half_precision_fails_by_its_first_
         assert judge(function, spec, dtype=dtype, seed=5).passed
 
 
+@pytest.mark.deep
 def test_an_early_mistake_that_fresh_inputs_do_not_confirm_accuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bits_of_a_call, "confirmed", lambda ranking, sample: False)
     monkeypatch.setattr(aims, "judge_jointly", lambda session, trial: None)
