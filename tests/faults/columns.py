@@ -1,11 +1,12 @@
-"""The programs of plain attention in the collection, through both engines: as ``Attention``, and as a ``Definition``.
+"""The programs of plain attention in the collection in both forms: as ``Attention``, and as a ``Definition``.
 
     python -m tests.faults.columns [--every 7] [--only definition] [NAME …]
 
-The first engine has probes, searches and mistakes for ``Attention`` alone; the second is that of gradients, caches,
-log-sums and all other definitions. What the second one misses is missed for all of these. Each line of the golden file
-``columns.tsv`` has a program, the engine, the verdict, the first step that is blamed, whether the cause is named as the
-collection names it, and seconds of processor time, which are shown and not compared.
+One engine verifies both. The definition of an attention has probes, searches and mistakes of its own; the one beside it
+is stated as those of log-sums, gradients and caches are, with what all of these share. What the second one misses is
+missed for all of these. Each line of the golden file ``columns.tsv`` has a program, the form, the verdict, the first
+step that is blamed, whether the cause is named as the collection names it, and seconds of processor time, which are
+shown and not compared.
 """
 
 from __future__ import annotations
@@ -21,25 +22,20 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
-from symattn import Attention, Report, SymattnError
-from symattn.attention import inputs, letters_of_attention
+from symattn import Attention, Report, SymattnError, verify
 from symattn.bounds import reference
-from symattn.bounds.called_target import Layout
-from symattn.bounds.mistake import Compute
-from symattn.document.codec import called
-from symattn.programs.target import narrowed
-from symattn.programs.verifying import Options, subject_of
+from symattn.programs.verifying import Options
 from symattn.verification import engine
 from symattn.verification.definitions import attending, lse
-from symattn.verification.definitions.definition_mistakes import Later
-from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.definitions.inner_attention import WrongAttention
 from tests.faults.collection.entries import Entry, Wrong
 from tests.faults.collection.every import chosen
+from tests.letters import needed_by
 
 FILE = Path(__file__).parents[1] / "golden" / "columns.tsv"
 ENGINES = ("attention", "definition")
 EVERY = 4  # one of so many programs is frozen: all take an hour of processor time
+_SCORES = ("positioned", "scores", "scaled", "tempered", "capped", "biased", "masked")
 _TAKEN = {"q", "k", "v", "mask", "keep", "bias", "sink"}
 
 
@@ -54,15 +50,15 @@ def _is_taken(entry: Entry) -> bool:
     return plain and set(signature(entry.program).parameters) <= _TAKEN
 
 
-def output_alone(spec: Attention, layout: Layout = "nd") -> Definition:
+def output_alone(spec: Attention, layout: str = "nd") -> Any:
     """Return the definition of the output of an attention, made of the ways of its log-sums."""
     attending.check(spec, "the output", layout)
     laid = partial(attending.in_order, layout, ("q", "k", "v"))
-    names = frozenset(("q", "k", "v", *inputs.needed(spec, "qkv")))
+    names = frozenset(("q", "k", "v", *needed_by(spec)))
     first, *others = lse.ways(replace(spec, lse=True))
     assert first is not None
 
-    def of_variant(variant: reference.Variant) -> Compute:
+    def of_variant(variant: reference.Variant) -> Any:
         return laid(lambda **keywords: reference.variant_values(spec, keywords, variant)["output"])
 
     wrong = WrongAttention(spec, names, of_variant)
@@ -70,18 +66,18 @@ def output_alone(spec: Attention, layout: Layout = "nd") -> Definition:
         spec,
         layout,
         wrong,
-        title=called(spec),
+        title=repr(spec),
         step="weights",
         outputs=("output",),
         ways=(laid(spec), *(laid(partial(_first_output, way)) for way in others)),
-        mistakes=Later(lambda: attending.known_mistakes(wrong)),
+        mistakes=tuple(attending.known_mistakes(wrong)),
         others=(),
-        numbered=tuple(attending.by_number(spec, of_variant, {*letters_of_attention.SCORES, "weights"})),
+        numbered=tuple(attending.by_number(spec, of_variant, {*_SCORES, "weights"})),
         output_run=attending.run_of(spec, layout),
     )
 
 
-def _first_output(way: Compute, **keywords: Any) -> Any:
+def _first_output(way: Any, **keywords: Any) -> Any:
     return way(**keywords)[0]
 
 
@@ -97,19 +93,16 @@ def _as_definition() -> Iterator[None]:
 
 
 def verified_as_definition(entry: Entry) -> Report:
-    """Verify the program of plain attention by the engine of definitions."""
+    """Verify the program of plain attention by the definition that is made as that of log-sums is."""
     options, spec = Options(dtype=entry.arithmetic, domain=entry.domain), replace(entry.spec, lse=True)
     with _as_definition(), options.opened(entry.program, spec) as runner:
-        domain = narrowed(runner, entry.domain)
-        return engine.verify(runner, subject_of(runner, spec), entry.arithmetic, domain)
+        of = options.session(runner, spec)
+        return engine.verify(runner, of.subject, of.precision, of.domain)
 
 
 def verified_as_attention(entry: Entry) -> Report:
     """Verify the program as the attention that it is."""
-    options = Options(dtype=entry.arithmetic, domain=entry.domain)
-    with options.opened(entry.program, entry.spec) as runner:
-        domain = narrowed(runner, entry.domain)
-        return engine.verify(runner, subject_of(runner, entry.spec), entry.arithmetic, domain)
+    return verify(entry.program, entry.spec, precision=entry.arithmetic, domain=entry.domain)
 
 
 _BY_ENGINE = {"attention": verified_as_attention, "definition": verified_as_definition}
