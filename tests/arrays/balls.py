@@ -14,7 +14,7 @@ from typing import Any
 import flint
 import numpy as np
 
-from symattn.document import notation as nt
+from symattn import printing as pr
 
 BITS = (192, 2048, 12288)  # what a ball that holds zero is asked for in turn, before the number is taken for zero
 
@@ -195,29 +195,29 @@ def _of_tree(x: ast.expr) -> Real:
     raise ValueError(ast.unparse(x))
 
 
-def of_notation(x: nt.Node) -> Real:
+def of_notation(x: pr.Node) -> Real:
     """A number from its formula."""
     match x:
-        case nt.Number(value):
+        case pr.Number(value):
             return real(value)
-        case nt.Name("e"):
+        case pr.Name("e"):
             return real(1).exp()
-        case nt.Neg(body):
+        case pr.Neg(body):
             return -of_notation(body)
-        case nt.Sum(terms):
+        case pr.Sum(terms):
             return sum(map(of_notation, terms[1:]), of_notation(terms[0]))
-        case nt.Product(factors):
+        case pr.Product(factors):
             out = of_notation(factors[0])
             for factor in factors[1:]:
                 out = out * of_notation(factor)
             return out
-        case nt.Over(above, below):
+        case pr.Over(above, below):
             return of_notation(above) / of_notation(below)
-        case nt.Power(nt.Name("e"), exponent):
+        case pr.Power(pr.Name("e"), exponent):
             return of_notation(exponent).exp()
-        case nt.Root(body):
+        case pr.Root(body):
             return of_notation(body).sqrt()
-        case nt.Call(nt.Name("log"), (argument,)):
+        case pr.Call(pr.Name("log"), (argument,)):
             return of_notation(argument).log()
     raise ValueError(repr(x))
 

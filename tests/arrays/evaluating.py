@@ -15,27 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn import kind
-from symattn.arrays.index.axes import Axis
-from symattn.arrays.index.expressions import (
-    BoundIndex,
-    Constant,
-    Count,
-    Exponential,
-    Expression,
-    Index,
-    Letter,
-    Masked,
-    Opaque,
-    Position,
-    Predicate,
-    Product,
-    Ratio,
-    Sum,
-    Total,
-)
-from symattn.arrays.indexed import Indexed
-from symattn.proof.statement import Letters
+from symattn import kind, kinds, proving
 
 Exact = kind("exact")
 
@@ -45,7 +25,7 @@ TRUTHS = ("mask", "keep")
 
 def blocks(text: str) -> list[Block]:
     """The blocks of an axis: ``p+1`` → ("p",), (); ``h*d`` → ("h", "d")."""
-    return Axis([tuple(int(f) if f.isdigit() else f for f in b.split("*")) for b in text.split("+")]).blocks
+    return proving.Letters().axis(text).blocks
 
 
 @dataclass
@@ -60,83 +40,83 @@ class Numbers:
     def length(self, block: Block) -> list[int]:
         return [f if isinstance(f, int) else self.sizes[f] for f in block]
 
-    def everywhere(self, array: Indexed) -> np.ndarray:
+    def everywhere(self, array: kinds.Indexed) -> np.ndarray:
         """All elements of an array of letters, at these numbers."""
         shape = [sum(prod(self.length(b)) for b in a.blocks) for a in array.shape]
         out = np.empty(shape, dtype=object)
         for chosen in product(*[self._places(a) for a in array.shape]):
-            at: dict[Index, int] = {}
+            at: dict[kinds.Index, int] = {}
             places = []
             for block, _, values in chosen:
                 entry = []
                 for f, v in values:
-                    index = Index(f, -1 - len(at)) if isinstance(f, str) else v
-                    if isinstance(index, Index):
+                    index = kinds.Index(f, -1 - len(at)) if isinstance(f, str) else v
+                    if isinstance(index, kinds.Index):
                         at[index] = v
                     entry.append(index)
                 places.append((block, tuple(entry)))
             out[tuple(number for _, number, _ in chosen)] = self.value(array.at(tuple(places)), at)
         return out
 
-    def _places(self, a: Axis) -> Iterator[tuple[int, int, list[tuple[str | int, int]]]]:
+    def _places(self, a: Any) -> Iterator[tuple[int, int, list[tuple[str | int, int]]]]:
         """Every place of an axis: its block, its number, and the factors of the block with the entries in them."""
         numbers = count()
         for b, block in enumerate(a.blocks):
             for values in np.ndindex(*self.length(block)):
                 yield b, next(numbers), list(zip(block, map(int, values), strict=True))
 
-    def value(self, x: Expression, at: Mapping[Index, int]) -> Any:
+    def value(self, x: kinds.Expression, at: Mapping[kinds.Index, int]) -> Any:
         """One exact number (an ``Exact`` without axes)."""
-        if isinstance(x, Constant):
+        if isinstance(x, kinds.Constant):
             return Exact.lift(x.value)
-        if isinstance(x, Count):
+        if isinstance(x, kinds.Count):
             return Exact.lift(self.sizes[x.sort])
-        if isinstance(x, Letter):
+        if isinstance(x, kinds.Letter):
             return Exact.lift(self._draw_one_entry(x, at))
-        if isinstance(x, Predicate):
+        if isinstance(x, kinds.Predicate):
             i, j = (self._place(side, at) for side in x.sides)
             return Exact.lift(int({"=": i == j, "≤": i <= j, "<": i < j}[x.relation]))
-        if isinstance(x, Position):
+        if isinstance(x, kinds.Position):
             offset = sum(c * prod(self.sizes[s] for s in k) for k, c in x.offset.coefficients.items())
             return Exact.lift(offset + sum(sign * self._place(i, at) for sign, i in x.indices))
-        if isinstance(x, Total):
+        if isinstance(x, kinds.Total):
             return sum((self.value(x.body, {**at, x.index: a}) for a in range(self.sizes[x.index.sort])), Exact.lift(0))
-        if isinstance(x, Masked):
+        if isinstance(x, kinds.Masked):
             return Exact.literal(-np.inf) if self.value(x.allowed, at).item() == 0 else self.value(x.value, at)
         return self._of_values(x, at)
 
-    def _of_values(self, x: Expression, at: Mapping[Index, int]) -> Any:
+    def _of_values(self, x: kinds.Expression, at: Mapping[kinds.Index, int]) -> Any:
         xp = Exact.xp
-        if isinstance(x, Opaque) and x.name == "max":
+        if isinstance(x, kinds.Opaque) and x.name == "max":
             best = None
             for v in (v for y in x.children for v in self._candidates(y, at)):
                 best = v if best is None else xp.maximum(best, v)
             return best
-        if isinstance(x, Opaque) and x.name == "argmax" and self.weights:
+        if isinstance(x, kinds.Opaque) and x.name == "argmax" and self.weights:
             return Exact.lift(0)  # softmax does not depend on the maximum, so that any weights will do
         values = [self.value(y, at) for y in x.children]
-        if isinstance(x, Sum):
+        if isinstance(x, kinds.Sum):
             return sum(values, Exact.lift(0))
-        if isinstance(x, Product):
+        if isinstance(x, kinds.Product):
             # A predicate that is 0 stands for a term that is not there, whatever its other factors are.
-            if any(isinstance(y, Predicate) and v.item() == 0 for y, v in zip(x.children, values, strict=True)):
+            if any(isinstance(y, kinds.Predicate) and v.item() == 0 for y, v in zip(x.children, values, strict=True)):
                 return Exact.lift(0)
             return prod(values, start=Exact.lift(1))
-        if isinstance(x, Ratio):
+        if isinstance(x, kinds.Ratio):
             return values[0] / values[1]
-        if isinstance(x, Exponential):
+        if isinstance(x, kinds.Exponential):
             return xp.exp(values[0])
-        assert isinstance(x, Opaque), x
+        assert isinstance(x, kinds.Opaque), x
         return 1 / xp.sqrt(values[0]) if x.name == "rsqrt" else getattr(xp, x.name)(values[0])
 
-    def _candidates(self, x: Expression, at: Mapping[Index, int]) -> Iterator[Any]:
-        if isinstance(x, BoundIndex):
+    def _candidates(self, x: kinds.Expression, at: Mapping[kinds.Index, int]) -> Iterator[Any]:
+        if isinstance(x, kinds.BoundIndex):
             for a in range(self.sizes[x.index.sort]):
                 yield from self._candidates(x.body, {**at, x.index: a})
         else:
             yield self.value(x, at)
 
-    def _place(self, i: Index, at: Mapping[Index, int]) -> int:
+    def _place(self, i: kinds.Index, at: Mapping[kinds.Index, int]) -> int:
         if i in at:
             return at[i]
         value = at[i._replace(image=())]
@@ -144,7 +124,7 @@ class Numbers:
             value = self.permutations[name][value]
         return value
 
-    def _draw_one_entry(self, x: Letter, at: Mapping[Index, int]) -> Any:
+    def _draw_one_entry(self, x: kinds.Letter, at: Mapping[kinds.Index, int]) -> Any:
         if x.name.startswith("position in "):
             return self._place(x.indices[0], at)
         match = re.fullmatch(r"(\w+)(?:@([\d,]*))?(?:\[([\d, ]+)\])?", x.name)
@@ -176,8 +156,8 @@ def drawn(name: str, shape: str, sizes: dict[str, int], truth: bool, seed: int) 
 def compare(run: Any, arrays: dict[str, str], sizes: dict[str, int], truths: tuple[str, ...] = TRUTHS) -> None:
     """What ``run`` gives on letters is, at numbers, what it gives on exact numbers."""
     given = {n: drawn(n, s, sizes, n in truths, 1) for n, s in arrays.items()}
-    world = Letters()
-    letters = {n: Indexed.letters(n, *[world.axis(a) for a in s.split()]) for n, s in arrays.items()}
+    world = proving.Letters()
+    letters = {n: kinds.Indexed.letters(n, *[world.axis(a) for a in s.split()]) for n, s in arrays.items()}
     exact = {n: a.astype(bool) if n in truths else Exact.lift(a) for n, a in given.items()}
     numbers = Numbers({n: (a, arrays[n]) for n, a in given.items()}, sizes)
     for formal, true in zip(results(run(**letters)), results(run(**exact)), strict=True):

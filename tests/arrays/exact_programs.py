@@ -12,12 +12,8 @@ from typing import Any
 import flint
 import numpy as np
 
-from symattn import Refused, Undecided, kind
-from symattn.arrays.exact import dot
-from symattn.arrays.field.logarithm import Logarithm
-from symattn.arrays.field.quotient import Quotient
+from symattn import Refused, Undecided, kind, kinds
 from symattn.arrays.field.surds import Surd
-from symattn.arrays.special import Forbidden, Undefined
 from tests.arrays import balls
 from tests.arrays.balls import Real, of_notation, real
 
@@ -26,6 +22,11 @@ XP = EXACT.xp
 _TINY = flint.arb(2) ** (-balls.BITS[-1] // 2)
 _TERMS, _DIGITS = 30, 400  # a larger number is checked, but not computed with
 Index = Any
+
+
+def dot(xs: list[Any], ys: list[Any]) -> Any:
+    """The sum of the products of two lists of elements."""
+    return (EXACT.lift(xs) @ EXACT.lift(ys)).item()
 
 
 class Skipped(Exception):
@@ -392,9 +393,9 @@ def run(rng: Random, steps: int, check: Callable[[Both], None]) -> list[Both]:
 
 def small(x: Any) -> bool:
     """Whether the number is one, and one that can be computed with."""
-    if isinstance(x, (Forbidden, Undefined)):
+    if isinstance(x, (kinds.Forbidden, kinds.Undefined)):
         return False
-    if isinstance(x, Logarithm):
+    if isinstance(x, kinds.Logarithm):
         return small(x.c) and small(x.f)
     _, n, d = x.parts
     polynomials = all(type(z) is int for f in (n, d) for kc in f.items() for z in kc)
@@ -411,16 +412,16 @@ def agree(both: Both) -> None:
     assert both.exact.entries.shape == both.reals.shape
     for x, r in zip(both.exact.entries.flat, both.reals.flat, strict=True):
         same(x, r)
-        if isinstance(x, Quotient):
+        if isinstance(x, kinds.Quotient):
             well_made(x)
 
 
 def same(x: Any, r: Any) -> None:
-    if isinstance(r, balls.Nothing) or isinstance(x, (Forbidden, Undefined)):
-        assert isinstance(x, Undefined) == (r is balls.UNDEFINED), (x, r)
-        assert isinstance(x, Forbidden) == (r is balls.FORBIDDEN), (x, r)
+    if isinstance(r, balls.Nothing) or isinstance(x, (kinds.Forbidden, kinds.Undefined)):
+        assert isinstance(x, kinds.Undefined) == (r is balls.UNDEFINED), (x, r)
+        assert isinstance(x, kinds.Forbidden) == (r is balls.FORBIDDEN), (x, r)
         return
-    if isinstance(x, Quotient) and x.is_zero():
+    if isinstance(x, kinds.Quotient) and x.is_zero():
         assert r.sign() == 0, (x, r.ball())
         return
     value = x.arb(160)
@@ -433,7 +434,7 @@ def same(x: Any, r: Any) -> None:
     assert abs(value) < _TINY, ("not zero?", x)
 
 
-def well_made(x: Quotient) -> None:
+def well_made(x: kinds.Quotient) -> None:
     """What the docstrings of ``quotient`` and ``sums`` promise of an element."""
     unit, n, d = x.parts
     assert len(d) > 1 or (d.keys() == {0} and type(d[0]) is int and d[0] > 0), d
@@ -456,14 +457,14 @@ def written(x: Any, r: Real) -> None:
                 break
     digits(x, r)
     nearest(x.to_float(), r)
-    if isinstance(x, Quotient):
+    if isinstance(x, kinds.Quotient):
         read_back(x, x)
 
 
-def read_back(x: Quotient, y: Quotient) -> None:
+def read_back(x: kinds.Quotient, y: kinds.Quotient) -> None:
     """The text of x, which equals y, is read as that number, unless it is long."""
     if small(x) and len(line := str(x)) < 300:
-        assert Quotient.of(line).same(y), x
+        assert kinds.Quotient.of(line).same(y), x
 
 
 def digits(x: Any, r: Real) -> None:
@@ -507,14 +508,14 @@ def compared(x: Any, r: Real, y: Any, s: Real) -> None:
     assert (x == y) == (y == x) == (sign == 0), (x, y)
     assert (x < y) == (y > x) == (sign < 0), (x, y)
     assert (x <= y) == (y >= x) == (sign <= 0), (x, y)
-    if isinstance(x, Quotient) and isinstance(y, Quotient):
+    if isinstance(x, kinds.Quotient) and isinstance(y, kinds.Quotient):
         assert (x - y).sign() == sign, (x, y)
         if not sign:
             assert hash(x) == hash(y), (x, y)
             assert x.constant() == y.constant(), (x, y)
 
 
-def rewritten(x: Quotient, y: Quotient, z: Quotient) -> None:
+def rewritten(x: kinds.Quotient, y: kinds.Quotient, z: kinds.Quotient) -> None:
     """Pairs that algebra makes equal, over all sorts of ways through the field; not of long numbers."""
     if sum(len(f) for number in (x, y, z) for f in number.parts[1:]) > _TERMS * 2 // 3:
         return
@@ -523,7 +524,7 @@ def rewritten(x: Quotient, y: Quotient, z: Quotient) -> None:
         (x * y + x * z, (y + z) * x),
         ((x - y) * (x + y), x * x - y * y),
         ((x + y) ** 2, x**2 + 2 * x * y + y**2),
-        (x - x, Quotient.of(0)),
+        (x - x, kinds.Quotient.of(0)),
         (dot([x, y, z], [y, z, y]), x * y + y * z + z * y),
     ]
     if y and z:
@@ -532,7 +533,7 @@ def rewritten(x: Quotient, y: Quotient, z: Quotient) -> None:
             (x / y / z, x / (y * z)),
             (x / y + x / z, x * (y + z) / (y * z)),
             (1 / (y / z), z / y),
-            (y / y, Quotient.of(1)),
+            (y / y, kinds.Quotient.of(1)),
             ((x + z) / y - x / y, z / y),
             (x / y**2 * y, x / y),
         ]
@@ -552,11 +553,11 @@ def long_sums(rng: Random) -> None:
     for _ in range(3):
         step, low = Fraction(rng.randint(1, 4), rng.choice((1, 2, 3))), rng.randint(-9, 9)
         terms = [(low + step * rng.randint(0, 40), rng.choice((-3, -1, 1, 2))) for _ in range(rng.randint(17, 25))]
-        exact = dot([Quotient.of(c) for _, c in terms], [Quotient.of(k).exp() for k, _ in terms])
+        exact = dot([kinds.Quotient.of(c) for _, c in terms], [kinds.Quotient.of(k).exp() for k, _ in terms])
         factors.append((exact, balls.total(real(c) * real(k).exp() for k, c in terms)))
     (x, r), (y, s), (z, t) = factors
     if y and z:
         for a, b in ((x * y, r * s), (x / y + z, r / s + t), (x / y - x / z, r / s - r / t), (x * y / (z * y), r / t)):
             same(a, b)
             well_made(a)
-            same(Quotient.of(a), of_notation(a.notation()))
+            same(kinds.Quotient.of(a), of_notation(a.notation()))

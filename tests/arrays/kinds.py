@@ -26,10 +26,8 @@ import mpmath
 import numpy as np
 import sympy
 
-from symattn import Refused, Undecided, kind
+from symattn import Refused, Undecided, kind, kinds
 from symattn import rounded as rounding_kind
-from symattn.arrays.ball import precision
-from symattn.arrays.special import Forbidden, Undefined
 
 Ball = kind("ball")
 Enclosure = kind("enclosure")
@@ -78,7 +76,7 @@ class Specimen:
         return array.entries
 
     def special(self, x: Any) -> str:
-        return "forbidden" if isinstance(x, Forbidden) else "undefined" if isinstance(x, Undefined) else ""
+        return "forbidden" if isinstance(x, kinds.Forbidden) else "undefined" if isinstance(x, kinds.Undefined) else ""
 
     def agrees(self, x: Any, value: Any, roundings: int, magnitude: Any) -> bool:
         raise NotImplementedError
@@ -258,8 +256,8 @@ def outside(enclosures: Any, balls: Any) -> Count:
 def _one(c: float, r: float, y: Any) -> Count:
     if r == np.inf:
         return Count(open=1)
-    if isinstance(y, (Forbidden, Undefined)):
-        special = c == -np.inf if isinstance(y, Forbidden) else c != c
+    if isinstance(y, (kinds.Forbidden, kinds.Undefined)):
+        special = c == -np.inf if isinstance(y, kinds.Forbidden) else c != c
         return Count(compared=1, outside=int(not special))
     if not np.isfinite(c):
         return Count(compared=1, outside=1)
@@ -271,7 +269,7 @@ def _one(c: float, r: float, y: Any) -> Count:
 
 def compared(work: Callable[..., Any], *inputs: Any, bits: int = BITS) -> Count:
     """``work`` on enclosures against ``work`` on balls; nothing to count where balls refuse it or do not decide."""
-    with precision(bits):
+    with kinds.precision(bits):
         try:
             wanted = work(*map(Ball.literal, inputs))
         except (Refused, Undecided):

@@ -7,10 +7,8 @@ import flint
 import numpy as np
 import pytest
 
-from symattn import Attention, Refused, Undecided, kind, vjp
-from symattn.arrays.ball import precision
+from symattn import Attention, Refused, Undecided, kind, kinds, vjp
 from symattn.arrays.enclosing import bounds, elementwise, functions
-from symattn.arrays.enclosing.bounds import U
 from symattn.arrays.enclosing.work import EnclosedWork
 from tests.arrays.conformance import check
 from tests.arrays.kinds import outside, specimens
@@ -22,6 +20,8 @@ Enclosure = kind("enclosure")
 
 xp = Enclosure.xp
 INF = np.inf
+#: The unit roundoff of float64.
+U = 2.0**-53
 
 
 def interval(*ends: tuple[float, float]) -> Enclosure:
@@ -36,7 +36,7 @@ def test_floats_are_exact_and_other_numbers_enclosed() -> None:
     assert not x.rad.any()
     y = Enclosure.lift([Fraction(1, 3), "1/7", 2**53 + 1, flint.arb(1).exp()])
     assert ((y.rad > 0) & (y.rad < 2 * U * y.mid)).all()
-    with precision(200):
+    with kinds.precision(200):
         assert outside(y, Ball.lift([Fraction(1, 3), "1/7", 2**53 + 1, flint.arb(1).exp()])).outside == 0
 
 
@@ -182,7 +182,7 @@ def test_radii_that_underflow_before_they_are_multiplied() -> None:
     rng = np.random.default_rng(6)
     a, b = rng.standard_normal((3, 5)) * 1e-310, rng.standard_normal((5, 4)) * 1e300
     got = Enclosure.lift(a) @ Enclosure.lift(b)
-    with precision(2200):
+    with kinds.precision(2200):
         found = outside(got, Ball.lift(a) @ Ball.lift(b))
     assert (found.outside, found.compared) == (0, 12)
     assert got.rad.max() < 1e-20
@@ -293,7 +293,7 @@ def test_a_masked_row_keeps_what_it_has_in_common_apart_from_minus_infinity() ->
 def test_long_sums_are_made_of_runs(n: int) -> None:
     rng = np.random.default_rng(n)
     a, b = rng.standard_normal((3, n)), rng.standard_normal((n, 2))
-    with precision(200):
+    with kinds.precision(200):
         found = outside(Enclosure.lift(a) @ Enclosure.lift(b), Ball.lift(a) @ Ball.lift(b))
         assert (found.outside, found.compared) == (0, 6)
         for axis in (0, 1):
@@ -433,7 +433,7 @@ def test_large_arrays_are_enclosed_where_work_waits() -> None:
     allowed[3], allowed[5] = False, True
     rows = [0, 3, 5, 199]
     got = Attention(mask="boolean")(*map(Enclosure.lift, (q, k, v)), mask=allowed)
-    with precision(200):
+    with kinds.precision(200):
         wanted = Attention(mask="boolean")(*map(Ball.lift, (q[rows], k, v)), mask=allowed[rows])
     found = outside(got[rows], wanted)
     assert (found.outside, found.compared) == (0, 8)

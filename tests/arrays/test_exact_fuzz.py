@@ -11,11 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symattn import kind
-from symattn.arrays.ball import precision
-from symattn.arrays.field.quotient import Quotient
-from symattn.arrays.field.sums import PLAIN, Unit, converted
-from symattn.arrays.notes import listening
+from symattn import kind, kinds
+from symattn.arrays.field.sums import Unit, converted
 from tests.arrays import exact_programs as programs
 from tests.arrays.balls import Nothing
 from tests.arrays.users import RIGHT, WRONG, Program
@@ -32,7 +29,7 @@ def play(seed: int) -> None:
         programs.written(x, r)
     for _ in range(4):
         programs.compared(*rng.choice(numbers), *rng.choice(numbers))
-    quotients = [x for x, _ in numbers if isinstance(x, Quotient)]
+    quotients = [x for x, _ in numbers if isinstance(x, kinds.Quotient)]
     programs.rewritten(*(rng.choice(quotients) for _ in range(3)))
 
 
@@ -58,8 +55,8 @@ def test_many_random_programs_agree_with_balls(programs: int) -> None:
 @pytest.mark.parametrize("order", list(permutations(range(4))), ids=str)
 def test_powers_over_one_unit_keep_their_values(order: tuple[int, ...]) -> None:
     """e^(−4/√3), e^(1/3), e^(1 + √3) and e^2 in one array, in any order."""
-    root = Quotient.of(3).sqrt()
-    exponents = [Quotient.of(-4) / root, Quotient.of(Fraction(1, 3)), root + 1, Quotient.of(2)]
+    root = kinds.Quotient.of(3).sqrt()
+    exponents = [kinds.Quotient.of(-4) / root, kinds.Quotient.of(Fraction(1, 3)), root + 1, kinds.Quotient.of(2)]
     array = np.empty(4, dtype=object)
     array[:] = [exponents[i] for i in order]
     exact = kind("exact")
@@ -70,11 +67,22 @@ def test_powers_over_one_unit_keep_their_values(order: tuple[int, ...]) -> None:
 
 
 def test_a_sum_is_not_written_over_a_unit_of_another_root() -> None:
-    f = {1: 1}
-    assert converted(f, Unit(3, 3), Unit(1, 6)) == {Quotient.of(2).constant() * Quotient.of(3).sqrt().constant(): 1}
-    assert converted(f, Unit(1, 3), PLAIN) == {Fraction(1, 3): 1}
+    assert converted({1: 1}, Unit(3, 3), Unit(1, 6)) == {
+        kinds.Quotient.of(2).constant() * kinds.Quotient.of(3).sqrt().constant(): 1
+    }
     with pytest.raises(ValueError, match="not a multiple"):
-        converted(f, Unit(3, 3), Unit(2, 3))
+        converted({1: 1}, Unit(3, 3), Unit(2, 3))
+
+
+def test_a_sum_of_exponentials_with_other_roots_is_that_of_its_terms() -> None:
+    """e^(1/√3) + e^(1/6) + e^(√2/3) in any order, and without each of them again."""
+    exponents = [kinds.Quotient.of(3).sqrt() / 3, kinds.Quotient.of(Fraction(1, 6)), kinds.Quotient.of(2).sqrt() / 3]
+    powers = [x.exp() for x in exponents]
+    whole = sum(powers, kinds.Quotient.of(0))
+    assert whole.to_float() == pytest.approx(sum(np.exp(x.to_float()) for x in exponents), rel=1e-14)
+    for order in permutations(powers):
+        assert sum(order, kinds.Quotient.of(0)) == whole
+        assert whole - order[0] - order[1] == order[2]
 
 
 RNG = np.random.default_rng(3)
@@ -89,7 +97,7 @@ def exact(program: Program) -> Any:
 @pytest.mark.parametrize("program", RIGHT, ids=lambda f: f.__name__)
 def test_a_users_program_means_the_same_on_exact_arrays_and_balls(program: Program) -> None:
     truth = exact(program)
-    with precision(120):
+    with kinds.precision(120):
         balls = program(*map(kind("ball").lift, (Q, K, V))).entries
     assert truth.shape == balls.shape
     for x, ball in zip(truth.flat, balls.flat, strict=True):
@@ -108,7 +116,7 @@ def test_a_float_made_from_a_size_is_noted_and_shows() -> None:
     import math
 
     x = kind("exact").lift([[1, 2, Fraction(1, 2)]])
-    with listening() as notes:
+    with kinds.listening() as notes:
         scaled = x / math.sqrt(x.shape[-1])
     assert "a float was made from the size 3" in notes
     assert not (scaled == x / np.sqrt(x.shape[-1])).any()

@@ -5,13 +5,11 @@ from fractions import Fraction
 import flint
 import pytest
 
-from symattn import Undecided
-from symattn.arrays.field import approximation
-from symattn.arrays.field.quotient import Quotient
+from symattn import Undecided, kinds
 
 pytestmark = pytest.mark.smoke
 
-number = Quotient.of
+number = kinds.Quotient.of
 
 
 @pytest.mark.parametrize(
@@ -93,10 +91,6 @@ def test_the_working_precision_is_left_as_it_was() -> None:
     x.arb(500), x.sign(), x.to_float(), x.decimal(30), number("sqrt(2)-sqrt(3)").sign()
     assert flint.ctx.prec == before
     assert x.arb(500).rel_accuracy_bits() >= 490
-
-
-def test_the_limit_is_as_documented() -> None:
-    assert approximation.LIMIT == 2**17
 
 
 @pytest.mark.parametrize(

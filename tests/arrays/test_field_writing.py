@@ -12,12 +12,11 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from symattn import InputError, Refused
-from symattn.arrays.field.quotient import Quotient
-from symattn.document import notation as nt
+from symattn import InputError, Refused, kinds
+from symattn import printing as pr
 from tests.refusals import refuses
 
-number = Quotient.of
+number = kinds.Quotient.of
 
 # What is written of what: the forms of the worked examples, of scores, and of every rule.
 FORMS = {
@@ -51,7 +50,7 @@ def test_every_form(given_as: str, written: str) -> None:
 e_powers = st.dictionaries(st.integers(-4, 6), st.integers(-9, 9).filter(bool), min_size=1, max_size=4)
 
 
-def value(f: dict[int, int], step: Quotient) -> Quotient:
+def value(f: dict[int, int], step: kinds.Quotient) -> kinds.Quotient:
     return sum((c * (k * step).exp() for k, c in f.items()), number(0))
 
 
@@ -65,15 +64,15 @@ def test_one_number_has_one_form(f: dict[int, int], g: dict[int, int], h: dict[i
 
 
 def test_notation_is_the_same_form() -> None:
-    e2 = nt.Power(nt.Name("e"), nt.node(2))
-    below = nt.Sum((nt.node(1), nt.Product((nt.node(2), e2))))
-    assert number("-1/(1+2*exp(2))").notation() == nt.Neg(nt.Over(nt.node(1), below))
-    assert number("3/(2+4*exp(2))").notation() == nt.Over(nt.node(3), nt.Product((nt.node(2), below)))
-    assert number("E").notation() == nt.Name("e")
-    assert number("4/sqrt(3)").notation() == nt.Over(nt.node(4), nt.Root(nt.node(3)))
-    assert number("-1/3").notation() == nt.Neg(nt.Number(Fraction(1, 3)))
-    assert number("exp(-1/sqrt(3))").notation() == nt.Power(
-        nt.Name("e"), nt.Neg(nt.Over(nt.node(1), nt.Root(nt.node(3))))
+    e2 = pr.Power(pr.Name("e"), pr.node(2))
+    below = pr.Sum((pr.node(1), pr.Product((pr.node(2), e2))))
+    assert number("-1/(1+2*exp(2))").notation() == pr.Neg(pr.Over(pr.node(1), below))
+    assert number("3/(2+4*exp(2))").notation() == pr.Over(pr.node(3), pr.Product((pr.node(2), below)))
+    assert number("E").notation() == pr.Name("e")
+    assert number("4/sqrt(3)").notation() == pr.Over(pr.node(4), pr.Root(pr.node(3)))
+    assert number("-1/3").notation() == pr.Neg(pr.Number(Fraction(1, 3)))
+    assert number("exp(-1/sqrt(3))").notation() == pr.Power(
+        pr.Name("e"), pr.Neg(pr.Over(pr.node(1), pr.Root(pr.node(3))))
     )
 
 
@@ -163,8 +162,8 @@ def test_any_text_gives_a_number_or_bad_input(text: str) -> None:
 
 
 # -- What random programs do not reach (``test_exact_fuzz``): long products, growth, hashes, types, refusals -----------
-def exact_of(x: object) -> Quotient:
-    return Quotient.of(x)
+def exact_of(x: object) -> kinds.Quotient:
+    return kinds.Quotient.of(x)
 
 
 def test_long_products_with_far_exponents_stay_sparse() -> None:
@@ -173,7 +172,7 @@ def test_long_products_with_far_exponents_stay_sparse() -> None:
 
 
 @pytest.mark.parametrize("zero", [exact_of(0), exact_of(1).exp() - exact_of(1).exp(), exact_of(2).sqrt() ** 2 - 2])
-def test_division_by_an_exact_zero(zero: Quotient) -> None:
+def test_division_by_an_exact_zero(zero: kinds.Quotient) -> None:
     for x in (exact_of(1), exact_of(0), exact_of(1).exp()):
         with pytest.raises(ZeroDivisionError):
             x / zero
@@ -262,7 +261,7 @@ def test_inverses_of_many_roots_are_exact_or_refused() -> None:
     ],
 )
 def test_numbers_are_taken_at_their_exact_value(x: object, expected: Fraction) -> None:
-    assert Quotient.of(x).rational() == expected
+    assert kinds.Quotient.of(x).rational() == expected
 
 
 def test_decimals_bfloat16_and_sympy_expressions() -> None:
@@ -290,9 +289,9 @@ def test_what_is_no_exact_number_is_bad_input(x: object) -> None:
 
 def test_denominators_in_proportion_are_not_multiplied() -> None:
     """Values that are floats over one row of weights: their sum keeps the row's denominator, times a number."""
-    row = Quotient.of("3+6*exp(sqrt(2))+9*exp(sqrt(3))")
-    total = sum((Quotient.of(1) / (row * Fraction(n, 7)) for n in range(-5, 6) if n), Quotient.of(0))
+    row = kinds.Quotient.of("3+6*exp(sqrt(2))+9*exp(sqrt(3))")
+    total = sum((kinds.Quotient.of(1) / (row * Fraction(n, 7)) for n in range(-5, 6) if n), kinds.Quotient.of(0))
     assert total == 0
-    total = sum((Quotient.of(1) / (row * Fraction(n, 7)) for n in range(1, 9)), Quotient.of(0))
+    total = sum((kinds.Quotient.of(1) / (row * Fraction(n, 7)) for n in range(1, 9)), kinds.Quotient.of(0))
     assert len(total.parts[2]) == 3
     assert total * row == 7 * sum(Fraction(1, n) for n in range(1, 9))

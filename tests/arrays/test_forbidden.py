@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, Refused, Undecided, kind
-from symattn.arrays.special import Undefined
+from symattn import Attention, InputError, Refused, Undecided, kind, kinds
 from tests.refusals import refuses
 
 ONES = kind("exact").lift([[1], [1]])
@@ -102,7 +101,7 @@ def test_forbidden_stays_one_element_through_copies(k: Any) -> None:
 
 
 def test_no_float_is_made_of_the_elements_that_are_no_numbers() -> None:
-    for special in (FORBIDDEN, Undefined("0/0")):
+    for special in (FORBIDDEN, kinds.Undefined("0/0")):
         with pytest.raises(TypeError):
             float(special)
 

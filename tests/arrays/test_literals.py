@@ -12,9 +12,7 @@ import numpy as np
 import pytest
 import sympy
 
-from symattn import Refused, kind
-from symattn.arrays.ball import precision
-from symattn.arrays.notes import listening
+from symattn import Refused, kind, kinds
 from tests.refusals import refuses
 
 pytestmark = pytest.mark.smoke
@@ -80,10 +78,10 @@ def put(a: Any, index: Any, value: Any) -> Any:
 
 
 def test_a_sentinel_that_was_read_is_noted(reading: Any) -> None:
-    with listening() as notes:
+    with kinds.listening() as notes:
         reading.xp.where([True, False], reading.lift([1, 2]), -1e9)
     assert notes == ["the literal -1000000000.0 was read as -inf"]
-    with listening() as notes:
+    with kinds.listening() as notes:
         reading.xp.where([True, False], reading.lift([1, 2]), -INF)
     assert notes == []
 
@@ -123,14 +121,14 @@ def test_full_keeps_exact_numbers_exact(k: Any) -> None:
         assert filled.item().overlaps(third.item()) if k.name == "ball" else (filled == third).all()
     big = 2**60 + 1
     assert (k.xp.full((2,), big) == k.lift([big, big])).all()
-    with precision(100):
+    with kinds.precision(100):
         assert (k.xp.full((1,), 0) + big == k.lift([big])).all()
 
 
 # -- notes ------------------------------------------------------------------------------------------------------------
 def test_a_cast_is_noted_and_makes_another_array(k: Any) -> None:
     a = k.lift([1, 2])
-    with listening() as notes:
+    with kinds.listening() as notes:
         b = a.astype(np.float32)
         k.xp.sum(a, dtype=np.float64)
     assert notes == [f"astype(float32) kept {k.name}", f"sum(dtype=float64) kept {k.name}"]
@@ -142,7 +140,7 @@ def test_a_cast_is_noted_and_makes_another_array(k: Any) -> None:
 
 def test_a_computed_float_is_noted_and_taken_at_its_dyadic_value() -> None:
     exact = kind("exact")
-    with listening() as notes:
+    with kinds.listening() as notes:
         third = exact.lift([1]) * (1 / 3)
         exact.lift([0.5, -2.25])
     assert notes == ["the float 0.3333333333333333 was taken at its dyadic value"]
@@ -152,13 +150,13 @@ def test_a_computed_float_is_noted_and_taken_at_its_dyadic_value() -> None:
 def test_notes_are_heard_once_and_only_inside() -> None:
     a = kind("exact").lift([1])
     a.astype(np.float32)
-    with listening() as outer:
+    with kinds.listening() as outer:
         a.astype(np.float32)
-        with listening() as inner:
+        with kinds.listening() as inner:
             a.astype(np.float32)
             a.astype(np.float32)
     assert len(inner) == len(outer) == 1
-    with pytest.raises(RuntimeError), listening() as left:
+    with pytest.raises(RuntimeError), kinds.listening() as left:
         raise RuntimeError
     a.astype(np.float32)
     assert left == []
@@ -212,7 +210,7 @@ def test_products_and_whole_quotients_of_sizes_stay_sizes_and_differences_do_not
 def test_a_float_made_from_a_size_is_noted() -> None:
     d = kind("exact").lift(np.zeros((2, 3))).shape[-1]
     for make in (lambda: math.sqrt(d), lambda: float(d)):
-        with listening() as notes:
+        with kinds.listening() as notes:
             make()
         assert notes == ["a float was made from the size 3"]
 
@@ -319,7 +317,7 @@ def test_what_numpy_would_round_is_computed_by_the_kind_of_plain_numbers_too(nam
         return getattr(of.xp, name)(whole, *more)
 
     assert isinstance(run(exact), exact)
-    with precision(128):
+    with kinds.precision(128):
         enclosed = run(balls)
     for x, ball in zip(run(exact).entries.flat, enclosed.entries.flat, strict=True):
         assert x.arb(200).overlaps(ball)

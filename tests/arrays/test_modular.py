@@ -8,24 +8,22 @@ import numpy as np
 import pytest
 import sympy
 
-from symattn import Attention, Refused, Undecided
-from symattn.arrays.modular import Modular, modular
-from symattn.arrays.notes import listening
-from symattn.arrays.residues import primes
+from symattn import Attention, Refused, Undecided, kinds
 from symattn.arrays.residues.arithmetic import Modulus, ResidueExponential
+from symattn.arrays.residues.primes import root
 from symattn.arrays.residues.state import Plane
 from tests.refusals import refuses
 
-PAIR = primes.pairs((2, 3, 5, 7))[-1]
+PAIR = kinds.prime_pairs((2, 3, 5, 7))[-1]
 RNG = np.random.default_rng(7)
 
 
 @pytest.fixture
-def of() -> type[Modular]:
-    return modular(*PAIR, seed=3)
+def of() -> type[kinds.Modular]:
+    return kinds.modular(*PAIR, seed=3)
 
 
-def computed(array: Modular) -> list[bool]:
+def computed(array: kinds.Modular) -> list[bool]:
     """Which of the planes mod p and mod q have been computed."""
     state = array.state
     return [x is not None and x._compute is None for x in (state.value, state.exponent)]
@@ -33,7 +31,7 @@ def computed(array: Modular) -> list[bool]:
 
 # -- primes -----------------------------------------------------------------------------------------------------------
 def test_pairs_are_primes_of_the_promised_form() -> None:
-    known = primes.pairs()
+    known = kinds.prime_pairs()
     assert len(known) == len(set(known)) > 5000
     for p, q in Random(1).sample(known, 60):
         assert sympy.isprime(p)
@@ -45,7 +43,7 @@ def test_pairs_are_primes_of_the_promised_form() -> None:
 
 def test_no_pair_is_left_out() -> None:
     top = [(2 * q + 1, q) for q in range((1 << 22) - 1, (1 << 22) - 3000, -4) if sympy.isprime(q)]
-    assert [pair for pair in primes.pairs() if pair[1] > (1 << 22) - 3000] == sorted(
+    assert [pair for pair in kinds.prime_pairs() if pair[1] > (1 << 22) - 3000] == sorted(
         pair for pair in top if sympy.isprime(pair[0])
     )
 
@@ -53,28 +51,28 @@ def test_no_pair_is_left_out() -> None:
 def test_roots_multiply_and_square_to_the_number() -> None:
     for m in PAIR:
         for n in (1, 2, 3, 6, 12, 35, 60, 64, 0):
-            assert pow(primes.root(n, m), 2, m) == n % m
-        assert primes.root(6, m) == primes.root(2, m) * primes.root(3, m) % m
+            assert pow(root(n, m), 2, m) == n % m
+        assert root(6, m) == root(2, m) * root(3, m) % m
 
 
 def test_a_prime_without_a_root_is_named() -> None:
-    pair = next(pair for pair in primes.pairs() if not primes.has_root(11, pair[1]))
-    with pytest.raises(primes.NoRoot, match=r"11 has no square root mod \d+; draw the primes with roots=\(11,\)") as e:
-        primes.root(44, pair[1])
+    pair = next(pair for pair in kinds.prime_pairs() if not kinds.has_root(11, pair[1]))
+    with pytest.raises(kinds.NoRoot, match=r"11 has no square root mod \d+; draw the primes with roots=\(11,\)") as e:
+        root(44, pair[1])
     assert e.value.prime == 11
-    assert pair not in primes.pairs((11,))
+    assert pair not in kinds.prime_pairs((11,))
 
 
 def test_pairs_are_drawn_without_repetition_and_not_beyond_what_there_is() -> None:
-    drawn = primes.draw(50, Random(2))
+    drawn = kinds.draw_primes(50, Random(2))
     assert len(set(drawn)) == 50
-    assert primes.draw(50, Random(2)) == drawn
-    refuses(primes.draw, 10**4, Random(2), says="pairs of primes with roots of")
+    assert kinds.draw_primes(50, Random(2)) == drawn
+    refuses(kinds.draw_primes, 10**4, Random(2), says="pairs of primes with roots of")
 
 
 @pytest.mark.parametrize("pair", [(7, 3), (4194319, 2097159), PAIR[::-1]])
 def test_other_pairs_are_refused(pair: tuple[int, int]) -> None:
-    refuses(modular, *pair, says="no pair of primes p = 2q")
+    refuses(kinds.modular, *pair, says="no pair of primes p = 2q")
 
 
 # -- arithmetic -------------------------------------------------------------------------------------------------------
@@ -109,7 +107,7 @@ def test_exp_is_a_power_of_one_generator_of_order_q() -> None:
 
 
 # -- planes that wait -------------------------------------------------------------------------------------------------
-def test_scores_are_not_computed_mod_p_nor_values_mod_q(of: type[Modular]) -> None:
+def test_scores_are_not_computed_mod_p_nor_values_mod_q(of: type[kinds.Modular]) -> None:
     q, k, v = of.lift(RNG.integers(-2, 3, (6, 4))), of.letters(9, 4), of.letters(9, 3)
     steps = Attention(causal=True).trace(q, k, v)
     steps["output"].residues()
@@ -120,7 +118,7 @@ def test_scores_are_not_computed_mod_p_nor_values_mod_q(of: type[Modular]) -> No
     ]
 
 
-def test_masking_and_shifting_in_place_compute_nothing(of: type[Modular]) -> None:
+def test_masking_and_shifting_in_place_compute_nothing(of: type[kinds.Modular]) -> None:
     s = of.letters(8, 4) @ of.letters(4, 8)
     s[np.triu(np.ones((8, 8), dtype=bool), 1)] = -np.inf
     s -= s.max(axis=-1, keepdims=True)
@@ -130,7 +128,7 @@ def test_masking_and_shifting_in_place_compute_nothing(of: type[Modular]) -> Non
 
 
 @pytest.mark.deep
-def test_a_long_chain_of_waiting_planes_does_not_exhaust_the_stack(of: type[Modular]) -> None:
+def test_a_long_chain_of_waiting_planes_does_not_exhaust_the_stack(of: type[kinds.Modular]) -> None:
     total = step = of.letters(2)
     for _ in range(5000):
         total = total + step
@@ -151,7 +149,7 @@ def test_a_plane_keeps_its_value_when_another_array_is_written_on_it() -> None:
     assert seen.value[0] == 7
 
 
-def test_every_plane_holds_small_residues(of: type[Modular]) -> None:
+def test_every_plane_holds_small_residues(of: type[kinds.Modular]) -> None:
     """Of arrays without axes too, for which NumPy hands back bare numbers."""
     top = PAIR[0] - 1
     x = of.lift(top)
@@ -171,13 +169,13 @@ def test_every_plane_holds_small_residues(of: type[Modular]) -> None:
             assert plane is None or (isinstance(plane, np.ndarray) and (np.abs(plane) <= m / 2 + 4).all())
 
 
-def _planes(array: Modular) -> list[Any]:
+def _planes(array: kinds.Modular) -> list[Any]:
     state = array.state
     return [x if x is None else x.value for x in (state.value, state.exponent)]
 
 
 # -- views and assignment ---------------------------------------------------------------------------------------------
-def test_forbidding_through_a_view_is_seen_in_the_array(of: type[Modular]) -> None:
+def test_forbidding_through_a_view_is_seen_in_the_array(of: type[kinds.Modular]) -> None:
     for view in (
         lambda z: z[0],
         lambda z: z.reshape(-1),
@@ -193,7 +191,7 @@ def test_forbidding_through_a_view_is_seen_in_the_array(of: type[Modular]) -> No
         assert np.isneginf(w).sum() == 1
 
 
-def test_a_view_made_before_sees_what_comes_after(of: type[Modular]) -> None:
+def test_a_view_made_before_sees_what_comes_after(of: type[kinds.Modular]) -> None:
     z = of.letters(3, 4)
     before = z[1]
     z[1, 2] = -np.inf
@@ -202,7 +200,7 @@ def test_a_view_made_before_sees_what_comes_after(of: type[Modular]) -> None:
     assert (before == 5).all()
 
 
-def test_a_number_that_is_written_over_is_still_that_number_elsewhere(of: type[Modular]) -> None:
+def test_a_number_that_is_written_over_is_still_that_number_elsewhere(of: type[kinds.Modular]) -> None:
     for index in (..., ()):
         two = of.lift(2)
         two[index] = 5
@@ -210,7 +208,7 @@ def test_a_number_that_is_written_over_is_still_that_number_elsewhere(of: type[M
         assert of.lift(2) + of.lift(2.0) == 4
 
 
-def test_an_index_that_changes_later_changes_nothing(of: type[Modular]) -> None:
+def test_an_index_that_changes_later_changes_nothing(of: type[kinds.Modular]) -> None:
     z, index, mask = of.letters(4), np.array([0, 1]), np.array([True, False, False, True])
     picked, chosen = z[index], np.where(mask, z, 0)
     index[:], mask[:] = 3, False
@@ -218,7 +216,7 @@ def test_an_index_that_changes_later_changes_nothing(of: type[Modular]) -> None:
     assert (chosen == z)[[0, 3]].all()
 
 
-def test_values_written_over_half_an_exponent_leave_no_exponent(of: type[Modular]) -> None:
+def test_values_written_over_half_an_exponent_leave_no_exponent(of: type[kinds.Modular]) -> None:
     z = of.letters(4)
     z[1:] = np.exp(of.letters(3))
     assert z.residues().shape == (4,)
@@ -226,7 +224,7 @@ def test_values_written_over_half_an_exponent_leave_no_exponent(of: type[Modular
 
 
 # -- maxima -----------------------------------------------------------------------------------------------------------
-def test_a_maximum_is_none_of_the_arguments(of: type[Modular]) -> None:
+def test_a_maximum_is_none_of_the_arguments(of: type[kinds.Modular]) -> None:
     s = of.letters(40, 6)
     top, pair = s.max(axis=-1, keepdims=True), np.maximum(s, s[:, ::-1])
     assert not (top == s).any()
@@ -234,7 +232,7 @@ def test_a_maximum_is_none_of_the_arguments(of: type[Modular]) -> None:
     assert (np.maximum(of.lift(2), 3) == 3).all()  # but of known numbers the true one
 
 
-def test_the_same_numbers_have_the_same_maxima(of: type[Modular]) -> None:
+def test_the_same_numbers_have_the_same_maxima(of: type[kinds.Modular]) -> None:
     s = of.letters(4, 6)
     first = s.max(axis=-1)
     assert (s.max(axis=-1) == first).all()
@@ -248,7 +246,7 @@ def test_the_same_numbers_have_the_same_maxima(of: type[Modular]) -> None:
     assert (s.max(axis=-1) == first).tolist() == [False, True, True, True]
 
 
-def test_maxima_of_other_numbers_differ(of: type[Modular]) -> None:
+def test_maxima_of_other_numbers_differ(of: type[kinds.Modular]) -> None:
     s, top = of.letters(4, 6), lambda x: x.max(axis=-1)
     whole = top(s)
     assert not (whole == s.T).any()  # no maximum is one of its arguments
@@ -261,7 +259,7 @@ def test_maxima_of_other_numbers_differ(of: type[Modular]) -> None:
     assert (top(masked) == top(s[:, :5])).all()  # −∞ is the largest of nothing alone
 
 
-def test_a_running_maximum_in_a_buffer_is_that_of_the_whole(of: type[Modular]) -> None:
+def test_a_running_maximum_in_a_buffer_is_that_of_the_whole(of: type[kinds.Modular]) -> None:
     s = of.letters(4, 6)
     m = of.xp.full((4,), -np.inf)
     for tile in (s[:, :2], s[:, 2:5], s[:, 5:]):
@@ -273,13 +271,13 @@ def test_a_running_maximum_in_a_buffer_is_that_of_the_whole(of: type[Modular]) -
     assert (rows == s.max(axis=-1)).all()
 
 
-def test_the_maximum_of_forbidden_scores_is_forbidden(of: type[Modular]) -> None:
+def test_the_maximum_of_forbidden_scores_is_forbidden(of: type[kinds.Modular]) -> None:
     s = np.where(np.tri(3, 3, -1, dtype=bool), of.letters(3, 3), -np.inf)
     assert np.isneginf(s.max(axis=-1)).tolist() == [True, False, False]
     assert np.isneginf(np.maximum(s, s.T)).tolist() == np.eye(3, dtype=bool).tolist()
 
 
-def test_softmax_does_not_depend_on_the_maximum_and_a_missing_rescale_shows(of: type[Modular]) -> None:
+def test_softmax_does_not_depend_on_the_maximum_and_a_missing_rescale_shows(of: type[kinds.Modular]) -> None:
     s, v = of.letters(3, 6), of.letters(6, 2)
     direct = (np.exp(s) / np.exp(s).sum(-1, keepdims=True)) @ v
 
@@ -296,7 +294,7 @@ def test_softmax_does_not_depend_on_the_maximum_and_a_missing_rescale_shows(of: 
 
 
 # -- logarithms, −∞, undefined ----------------------------------------------------------------------------------------
-def test_log_sum_exp_is_taken_back_by_exp(of: type[Modular]) -> None:
+def test_log_sum_exp_is_taken_back_by_exp(of: type[kinds.Modular]) -> None:
     s = of.letters(3, 5)
     m = s.max(-1, keepdims=True)
     lse = m + np.log(np.exp(s - m).sum(-1, keepdims=True))
@@ -319,12 +317,12 @@ def test_log_sum_exp_is_taken_back_by_exp(of: type[Modular]) -> None:
         (lambda lse: lse[None] @ lse[:, None], "a logarithm in a product of matrices"),
     ],
 )
-def test_nothing_but_exp_takes_a_logarithm(program: Any, words: str, of: type[Modular]) -> None:
+def test_nothing_but_exp_takes_a_logarithm(program: Any, words: str, of: type[kinds.Modular]) -> None:
     with pytest.raises(Refused, match=f"modular: {words}"):
         program(np.log(np.exp(of.letters(3))))
 
 
-def test_a_logarithm_of_0_is_forbidden(of: type[Modular]) -> None:
+def test_a_logarithm_of_0_is_forbidden(of: type[kinds.Modular]) -> None:
     e = np.where([True, False, True], np.exp(of.letters(3)), 0)
     logs = np.log(e)
     assert np.isneginf(logs).tolist() == np.isneginf(logs / np.log(of.lift(2))).tolist() == [False, True, False]
@@ -336,7 +334,7 @@ def test_a_logarithm_of_0_is_forbidden(of: type[Modular]) -> None:
     refuses(lambda: -logs, kind=Refused, says="a logarithm times anything but 1")
 
 
-def test_forbidden_scores_obey_the_rules(of: type[Modular]) -> None:
+def test_forbidden_scores_obey_the_rules(of: type[kinds.Modular]) -> None:
     s = np.where([True, False], of.letters(2), -np.inf)
     assert np.isneginf(s + 1).tolist() == np.isneginf(s * 0.125).tolist() == [False, True]
     assert np.isneginf(s / np.sqrt(of.lift(7))).tolist() == [False, True]
@@ -347,7 +345,7 @@ def test_forbidden_scores_obey_the_rules(of: type[Modular]) -> None:
         refuses(wrong, kind=Refused, says="-inf")
 
 
-def test_zero_over_zero_is_an_element_that_equals_nothing(of: type[Modular]) -> None:
+def test_zero_over_zero_is_an_element_that_equals_nothing(of: type[kinds.Modular]) -> None:
     e = np.exp(np.where(np.array([[True], [False]]), of.letters(2, 3), -np.inf))
     weights = e / e.sum(-1, keepdims=True)
     assert np.isnan(weights).tolist() == [[False] * 3, [True] * 3]
@@ -358,9 +356,9 @@ def test_zero_over_zero_is_an_element_that_equals_nothing(of: type[Modular]) -> 
 
 
 # -- literals, data, what is undecided -----------------------------------------------------------------------------
-def test_sentinels_are_read_where_masks_are_written_and_noted(of: type[Modular]) -> None:
+def test_sentinels_are_read_where_masks_are_written_and_noted(of: type[kinds.Modular]) -> None:
     s, keep = of.letters(2, 2), np.eye(2, dtype=bool)
-    with listening() as notes:
+    with kinds.listening() as notes:
         masked = np.where(keep, s, np.finfo(np.float32).min)
         by_arithmetic = s + (1.0 - of.literal_array(keep.astype(float))) * -1e9
         data = of.lift([-1e9, 1.0])
@@ -374,11 +372,11 @@ def test_sentinels_are_read_where_masks_are_written_and_noted(of: type[Modular])
 
 
 @pytest.mark.parametrize("data", [[np.nan], [np.inf], [-np.inf], [[1, 2], [3]], ["a"], [1j]])
-def test_bad_data_is_refused(data: Any, of: type[Modular]) -> None:
+def test_bad_data_is_refused(data: Any, of: type[kinds.Modular]) -> None:
     refuses(of.lift, data, says="modular: ")
 
 
-def test_numbers_are_taken_exactly(of: type[Modular]) -> None:
+def test_numbers_are_taken_exactly(of: type[kinds.Modular]) -> None:
     p = PAIR[0]
     assert of.lift([Fraction(1, 3), 2, -5]).residues().tolist() == [pow(3, -1, p), 2, p - 5]
     assert of.lift(0.1).residues() == Fraction(0.1).numerator * pow(Fraction(0.1).denominator, -1, p) % p
@@ -388,25 +386,25 @@ def test_numbers_are_taken_exactly(of: type[Modular]) -> None:
     assert of.lift([of.lift(1), of.lift([1, 2])[1]]).residues().tolist() == [1, 2]
 
 
-def test_a_number_without_a_residue_is_refused(of: type[Modular]) -> None:
+def test_a_number_without_a_residue_is_refused(of: type[kinds.Modular]) -> None:
     with pytest.raises(Refused, match=f"modular: 1/{PAIR[0]} has no residue mod {PAIR[0]}"):
         (of.letters(2) / PAIR[0]).residues()
     refuses(of.lift(Fraction(1, PAIR[0])).residues, kind=Refused, says="has no residue")
 
 
-def test_other_functions_are_any_function_but_functions(of: type[Modular]) -> None:
+def test_other_functions_are_any_function_but_functions(of: type[kinds.Modular]) -> None:
     x = of.letters(50)
-    with listening() as notes:
+    with kinds.listening() as notes:
         y = np.tanh(x + x)
     assert notes == ["tanh stands for any function of its argument"]
     assert (y == np.tanh(2 * x)).all()
     assert len(set(y.tolist())) == 50
     assert not (y == np.sin(2 * x)).any()
-    other = modular(*PAIR, seed=4)
+    other = kinds.modular(*PAIR, seed=4)
     assert np.tanh(other.lift(1)).residues() != np.tanh(of.lift(1)).residues()
 
 
-def test_an_order_is_told_only_where_it_is_known(of: type[Modular]) -> None:
+def test_an_order_is_told_only_where_it_is_known(of: type[kinds.Modular]) -> None:
     z = np.exp(of.letters(3)).sum()
     assert z > 0
     assert not z < 0
@@ -416,21 +414,23 @@ def test_an_order_is_told_only_where_it_is_known(of: type[Modular]) -> None:
         refuses(undecided, kind=Undecided, says="modular: residues have no order")
 
 
-def test_elements_are_not_rounded(of: type[Modular]) -> None:
+def test_elements_are_not_rounded(of: type[kinds.Modular]) -> None:
     x = of.letters(3)
     for wrong in (lambda: float(x[0]), lambda: np.asarray(x)):
         refuses(wrong, kind=Refused, says="modular: ")
 
 
 def test_two_points_do_not_mix() -> None:
-    a, b = modular(*PAIR, seed=1), modular(*PAIR, seed=2)
+    a, b = kinds.modular(*PAIR, seed=1), kinds.modular(*PAIR, seed=2)
     with pytest.raises(Refused, match="mixed kinds"):
         a.letters(2) + b.letters(2)
     assert not (a.xp.exp(a.lift(1)).residues() == b.xp.exp(b.lift(1)).residues()).all()
-    assert (modular(*PAIR, seed=1).letters(5).residues() == modular(*PAIR, seed=1).letters(5).residues()).all()
+    assert (
+        kinds.modular(*PAIR, seed=1).letters(5).residues() == kinds.modular(*PAIR, seed=1).letters(5).residues()
+    ).all()
 
 
-def test_a_product_over_no_axis_and_of_no_keys(of: type[Modular]) -> None:
+def test_a_product_over_no_axis_and_of_no_keys(of: type[kinds.Modular]) -> None:
     assert (of.letters(2, 0) @ of.letters(0, 3) == 0).all()
     assert (of.letters(2, 0).sum(-1) == 0).all()
     refuses(of.letters(2, 0).max, -1, says="max over an empty axis")

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import InputError, Refused, Undecided, kind
-from symattn.arrays.modular import Modular, modular
-from symattn.arrays.residues import arithmetic, primes
+from symattn import InputError, Refused, Undecided, kind, kinds
+from symattn.arrays.residues import arithmetic
 from symattn.arrays.residues.arithmetic import Modulus, ResidueExponential
 from symattn.arrays.residues.field import Field
 from tests.arrays import programs
@@ -27,16 +26,16 @@ ANY_MAXIMUM = ("max", "min", "amax", "amin", "Array.max", "Array.min", "maximum"
 ANY_FUNCTION = ("tanh", "erf", "cos", "sin", "sqrt", "std", "Array.std", "pow", "**")
 
 
-def fresh() -> type[Modular]:
+def fresh() -> type[kinds.Modular]:
     """A kind in which 2, 3, 5 and 7 have roots."""
-    return modular(*primes.pairs((2, 3, 5, 7))[-1], seed=5)
+    return kinds.modular(*kinds.prime_pairs((2, 3, 5, 7))[-1], seed=5)
 
 
 def run(case: Case, of: Any, dispatch: bool) -> Any:
     return case.run(np if dispatch else of.xp, *[of.lift(data) for data in case.inputs])
 
 
-def outcomes(name: str, residues: type[Modular]) -> list[bool]:
+def outcomes(name: str, residues: type[kinds.Modular]) -> list[bool]:
     """Whether each program of the row gives the image of the exact result."""
     found = []
     for case in TABLE[name]:
@@ -75,13 +74,13 @@ def test_a_maximum_is_any_number(name: str) -> None:
 @pytest.mark.parametrize("name", ANY_FUNCTION)
 def test_other_functions_are_any_functions(name: str) -> None:
     """They run, and are no image of the true function; powers with whole exponents are."""
-    kinds = modular(*primes.pairs()[-1], seed=1), modular(*primes.pairs()[-1], seed=2)
+    two_kinds = kinds.modular(*kinds.prime_pairs()[-1], seed=1), kinds.modular(*kinds.prime_pairs()[-1], seed=2)
     for case in TABLE[name]:
         results = []
-        for of in kinds:
+        for of in two_kinds:
             try:
                 results.append(run(case, of, False).residues())
-            except primes.NoRoot:
+            except kinds.NoRoot:
                 assert "std" in name
         if len(results) > 1:
             assert results[0].shape == results[1].shape
@@ -133,7 +132,7 @@ def _drawn(random: Random, depth: int) -> str:
 def test_expressions_of_both_bases_agree_only_where_their_values_do() -> None:
     """Equal on residues for three pairs of primes, equal in floats; about as many are equal as are not."""
     random, seen = Random(0), {True: 0, False: 0}
-    points = [modular(p, q, seed=p).letters(2) for p, q in primes.pairs()[-3:]]
+    points = [kinds.modular(p, q, seed=p).letters(2) for p, q in kinds.prime_pairs()[-3:]]
     floats = np.array([[0.31, 0.83, 1.13], [0.57, 0.21, 0.41]])
     functions = {name: getattr(np, name) for name in ("exp", "exp2", "log", "log2")}
     for _ in range(400):
@@ -167,7 +166,7 @@ def test_programs_in_place_on_arrays_that_wait_to_be_computed() -> None:
 
 
 # -- the suite says no ------------------------------------------------------------------------------------------------
-def broken(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, function: Any) -> type[Modular]:
+def broken(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, function: Any) -> type[kinds.Modular]:
     monkeypatch.setattr(where, name, function)
     return fresh()
 
@@ -220,7 +219,7 @@ def test_a_broken_kind_fails(monkeypatch: pytest.MonkeyPatch, where: Any, name: 
 
 def test_longer_blocks_would_not_be_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     """Residues near m/2 of one sign: 255 products stay below 2⁵², four times as many do not stay exact."""
-    p = primes.pairs()[-1][0]
+    p = kinds.prime_pairs()[-1][0]
     m = Modulus(p)
     rng = np.random.default_rng(0)
     x = (p // 2 - rng.integers(0, 9, (8, 4096))).astype(float)

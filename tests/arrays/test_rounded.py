@@ -8,14 +8,11 @@ import flint
 import numpy as np
 import pytest
 
-from symattn import Attention, Precision, Refused, Undecided, rounded
+from symattn import Attention, Precision, Refused, Undecided, functional, rounded
 from symattn import kind as kind_of
 from symattn.arrays.formats import Format
-from symattn.arrays.rounded import Rounded, RoundedSums
+from symattn.arrays.rounded import Rounded
 from symattn.arrays.rounding import bounds, elementwise
-from symattn.attention.norms import layer_norm, rms_norm
-from symattn.attention.scores import dot_scores, scale_by_root, softcap
-from symattn.attention.softmax import softmax
 from tests.arrays import lawful
 from tests.arrays.conformance import _plain
 from tests.arrays.lawful import Run
@@ -56,8 +53,8 @@ def _all_within(wanted: Any, got: Any) -> None:
 
 
 def _block(x: Any, y: Any, z: Any) -> Any:
-    s = softcap(layer_norm(x, 1e-5) @ rms_norm(y, 1e-5).mT, 2)
-    xp = s.__array_namespace__()
+    xp = x.__array_namespace__()
+    s = 2 * xp.tanh(functional.layer_norm(x, 1e-5) @ functional.rms_norm(y, 1e-5).mT / 2)
     return xp.tanh(xp.exp(s / 4) @ z) + x[..., :1]
 
 
@@ -244,7 +241,7 @@ def _attention(kind: type[Rounded], seed: int, n: int, d: int) -> tuple[Run, Rou
     v = v if values == "any" else np.repeat(v[:1], n, 0) if values == "alike" else np.repeat(v[:, :1], 2, 1)
     w = np.array([[1.0], [-1.0]]) if values == "in pairs" else w
     x, y, z, m = (kind.lift(a) for a in (q, k, v, w))
-    wanted = softmax(scale_by_root(dot_scores(x, y), x)) @ z @ m
+    wanted = Attention()(x, y, z) @ m
     return lambda machine: lawful.attention(machine, q[0], k, v, w[:, 0]), wanted
 
 
@@ -252,7 +249,7 @@ def _layer(kind: type[Rounded], seed: int, n: int, d: int) -> tuple[Run, Rounded
     rng = np.random.default_rng(seed)
     x, w, b = _numbers(kind, rng, 1, d), _numbers(kind, rng, d, n), _numbers(kind, rng, n, size=rng.choice([1, 10]))
     eps = float(kind.precision.input.rounded(1e-3))
-    wanted = layer_norm(kind.lift(x) @ kind.lift(w) + kind.lift(b), eps)[:, :1]
+    wanted = functional.layer_norm(kind.lift(x) @ kind.lift(w) + kind.lift(b), eps)[:, :1]
     return lambda machine: lawful.layer(machine, x[0], w, b, eps), wanted
 
 
@@ -298,7 +295,7 @@ def test_a_thousandth_of_the_bound_is_too_little(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.deep
 def test_roundings_of_sums_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RoundedSums, "_bound_error_of_sums", classmethod(lambda cls, size, *_: 0 * size))
+    monkeypatch.setattr(Rounded, "_bound_error_of_sums", classmethod(lambda cls, size, *_: 0 * size))
     assert _found_by(_attention)
 
 
@@ -306,7 +303,7 @@ def _score(kind: type[Rounded], seed: int, n: int, d: int) -> tuple[Run, Rounded
     rng = np.random.default_rng(seed)
     q, k = _numbers(kind, rng, 1, d), _numbers(kind, rng, 1, d)
     x, y = kind.lift(q), kind.lift(k)
-    return lambda machine: lawful.scores(machine, list(q[0]), k)[0], scale_by_root(dot_scores(x, y), x)
+    return lambda machine: lawful.scores(machine, list(q[0]), k)[0], Attention().trace(x, y, y)["scaled"]
 
 
 @pytest.mark.deep

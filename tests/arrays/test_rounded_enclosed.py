@@ -6,10 +6,8 @@ import flint
 import numpy as np
 import pytest
 
-from symattn import Refused, Undecided, rounded
+from symattn import Refused, Undecided, kinds, rounded
 from symattn.arrays.rounding import bounds
-from symattn.arrays.rounding.array import SPECIAL
-from symattn.arrays.rounding.in_enclosures import InEnclosures
 from tests.arrays.operations import TABLE
 
 FORMS = ("float32", "bfloat16", "float16")
@@ -41,7 +39,7 @@ def _encloses(wide: Any, sharp: Any) -> bool:
     """Return whether no element is apart from its ball, and what is no number is none here."""
     middles, radii = wide.planes[0], wide.near.off
     for at, ball in np.ndenumerate(sharp.planes[0]):
-        if isinstance(ball, SPECIAL):
+        if isinstance(ball, (kinds.Forbidden, kinds.Undefined)):
             if np.isfinite(middles[at]):
                 return False
         elif np.isfinite(radii[at]) and abs(ball - flint.arb(float(middles[at]))) > float(radii[at]):
@@ -61,13 +59,14 @@ def test_enclosures_hold_the_balls_and_have_their_bounds(form: str, name: str) -
 
 
 def test_radii_that_are_left_out_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = InEnclosures.read_floats.__func__  # type: ignore[attr-defined]
+    kind = rounded("float32", enclosed=True)
+    usual = kind.read_floats.__func__  # type: ignore[attr-defined]
 
     def without_radii(cls: Any, value: Any, data: object = None) -> bounds.Floats:
         found = usual(cls, value, data)
         return bounds.Floats(found.near, np.zeros_like(found.off))
 
-    monkeypatch.setattr(InEnclosures, "read_floats", classmethod(without_radii))
+    monkeypatch.setattr(kind, "read_floats", classmethod(without_radii))
     outputs = [pair for name in TABLE for runs in _runs("float32", name) for pair in zip(*runs, strict=True)]
     assert not all(_encloses(wide, sharp) for sharp, wide in outputs)
 

@@ -7,16 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Refused, Undecided, arrays, kind
+from symattn import Refused, Undecided, arrays, functional, kind, kinds, proving
 from symattn.arrays import vjp_rules
-from symattn.arrays.ball import precision
-from symattn.arrays.dual import dual
 from symattn.arrays.floats import Float64
-from symattn.arrays.indexed import Indexed
-from symattn.arrays.modular import modular
-from symattn.arrays.tape import Taped, pull_back, tape
-from symattn.attention.softmax import softmax
-from symattn.proof.gradients import gradient
 from tests.arrays.evaluating import Numbers
 from tests.arrays.operations import TABLE, Case
 from tests.refusals import refuses
@@ -48,13 +41,13 @@ def both_ways(case: Case, of: Any) -> tuple[Any, Any] | None:
     """⟨g, J x'⟩ by dual numbers and ⟨Jᵀ g, x'⟩ by the tape; None for what is no function of numbers."""
     inputs = [apart(of.lift(a)) for a in case.inputs]
     directions = [of.lift(draw(x.plain_shape, 1)) for x in inputs]
-    variables = [tape(of.xp).variable(x) for x in inputs]
-    ends = parts(case.run(tape(of.xp).xp, *variables))
-    if not all(isinstance(y, Taped) for y in ends):
+    variables = [kinds.tape(of.xp).variable(x) for x in inputs]
+    ends = parts(case.run(kinds.tape(of.xp).xp, *variables))
+    if not all(isinstance(y, kinds.tape(of.xp)) for y in ends):
         return None
-    moved = parts(case.run(dual(of).xp, *map(dual(of).made, inputs, directions)))
+    moved = parts(case.run(kinds.dual(of).xp, *map(kinds.dual(of).made, inputs, directions)))
     cotangents = [of.lift(draw(y.plain_shape, 2)) for y in ends]
-    gradients = pull_back(list(zip(ends, cotangents, strict=True)), variables)
+    gradients = kinds.pull_back(list(zip(ends, cotangents, strict=True)), variables)
     assert [g.plain_shape for g in gradients] == [x.plain_shape for x in inputs]
     assert [y.plain_shape for y in ends] == [y.plain_shape for y in moved]
     return (
@@ -67,7 +60,7 @@ def agree(case: Case, balls: bool) -> bool:
     if not balls:
         found = both_ways(case, Exact)
         return found is None or bool((found[0] - found[1] == 0).all()) if found else True
-    with precision(200):
+    with kinds.precision(200):
         found = both_ways(case, kind("ball"))
         return found is None or all(abs(x) < 1e-40 and x.rad() < 1e-40 for x in [(found[0] - found[1]).item()])
 
@@ -103,9 +96,9 @@ def test_values_are_those_of_the_kind(name: str) -> None:
         lifted = [of.lift(a) for a in case.inputs]
         with np.errstate(all="ignore"):
             plain = parts(case.run(of.xp, *lifted))
-            taped = parts(case.run(tape(of.xp).xp, *map(tape(of.xp).variable, lifted)))
+            taped = parts(case.run(kinds.tape(of.xp).xp, *map(kinds.tape(of.xp).variable, lifted)))
         for x, y in zip(plain, taped, strict=True):
-            value = y.value if isinstance(y, Taped) else y
+            value = y.value if isinstance(y, kinds.tape(of.xp)) else y
             assert type(value) is type(x) or np.ndim(x) == 0
             assert np.array_equal(*[np.asarray(getattr(z, "planes", [z])[0], dtype=object) for z in (x, value)])
 
@@ -113,9 +106,9 @@ def test_values_are_those_of_the_kind(name: str) -> None:
 # -- maxima ------------------------------------------------------------------------------------------------------------
 def slope(function: Callable[[Any], Any], x: Any, of: Any = Exact, ties: Any = "refuse") -> Any:
     """The gradient of Σ f(x)."""
-    variable = tape(of.xp, ties).variable(of.lift(x))
+    variable = kinds.tape(of.xp, ties).variable(of.lift(x))
     y = function(variable)
-    return pull_back([(y, y.under.ones_like(y.value))], [variable])[0]
+    return kinds.pull_back([(y, y.under.ones_like(y.value))], [variable])[0]
 
 
 def relu(x: Any) -> Any:
@@ -130,8 +123,8 @@ def test_a_maximum_of_equals_is_refused_or_as_told() -> None:
 
 
 def test_floats_take_the_second_of_equals() -> None:
-    variable = tape(np).variable(np.array([0.0, 1.0, -1.0]))
-    assert pull_back([(relu(variable), np.ones(3))], [variable])[0].tolist() == [0, 1, 0]
+    variable = kinds.tape(np).variable(np.array([0.0, 1.0, -1.0]))
+    assert kinds.pull_back([(relu(variable), np.ones(3))], [variable])[0].tolist() == [0, 1, 0]
 
 
 def test_balls_enclose_every_gradient_at_a_maximum_of_equals() -> None:
@@ -144,12 +137,12 @@ def test_balls_enclose_every_gradient_at_a_maximum_of_equals() -> None:
 @pytest.mark.parametrize("name", ["exact", "ball", "symbolic", "modular"])
 def test_a_maximum_that_does_not_matter_is_not_looked_at(name: str) -> None:
     """Equal scores, letters, residues without order: the gradient of softmax is p ⊙ (g − ⟨p, g⟩) all the same."""
-    of: Any = modular(seed=5) if name == "modular" else kind(name)
+    of: Any = kinds.modular(seed=5) if name == "modular" else kind(name)
     s = of.letters(1, 3) if name == "modular" else of.letters("s", 1, 3) if name == "symbolic" else of.lift([[1, 1, 0]])
     g = of.lift([[2, -1, 3]])
-    variable = tape(of.xp).variable(s)
-    (found,) = pull_back([(softmax(variable), g)], [variable])
-    p = softmax(s, stabilised=False)
+    variable = kinds.tape(of.xp).variable(s)
+    (found,) = kinds.pull_back([(functional.softmax(variable), g)], [variable])
+    p = functional.softmax(s, stabilised=False)
     wanted = p * (g - (p * g).sum(axis=-1, keepdims=True))
     if name == "ball":
         assert all(
@@ -168,18 +161,18 @@ def test_a_maximum_that_matters_is_not_guessed() -> None:
 # -- what is built on it -----------------------------------------------------------------------------------------------
 def test_second_derivatives_by_a_tape_over_dual_numbers() -> None:
     """The Hessian of ⟨g, softmax(s)⟩ is symmetric, and that of Σ x³ is 6x on the diagonal."""
-    of = dual(Exact)
+    of = kinds.dual(Exact)
 
     def hessian(function: Callable[[Any], Any], x: list[int]) -> np.ndarray:
         rows = []
         for unit in np.eye(len(x), dtype=int):
-            variable = tape(of.xp).variable(of.made(Exact.lift(x), Exact.lift(unit)))
+            variable = kinds.tape(of.xp).variable(of.made(Exact.lift(x), Exact.lift(unit)))
             y = function(variable)
-            rows.append(pull_back([(y, of.lift(1))], [variable])[0].derivative.entries)
+            rows.append(kinds.pull_back([(y, of.lift(1))], [variable])[0].derivative.entries)
         return np.array(rows)
 
     assert hessian(lambda x: (x * x * x).sum(), [2, 3]).tolist() == [[12, 0], [0, 18]]
-    second = hessian(lambda s: (softmax(s, stabilised=False) * np.array([1, -2, 4])).sum(), [0, 1, 3])
+    second = hessian(lambda s: (functional.softmax(s, stabilised=False) * np.array([1, -2, 4])).sum(), [0, 1, 3])
     assert (second == second.T).all()
     assert (second[0] != 0).all()
 
@@ -191,27 +184,27 @@ def test_what_is_used_twice_gathers_its_gradients() -> None:
 
 
 def test_casts_are_undone_on_the_way_back() -> None:
-    x = tape(np).variable(np.array([0.1, 3.0]))
+    x = kinds.tape(np).variable(np.array([0.1, 3.0]))
     y = (x.astype(np.float32) * 3).astype(np.float64)
     assert y.value[0] == np.float64(np.float32(0.1) * np.float32(3))
-    (found,) = pull_back([(y, np.array([1.0, 0.1]))], [x])
+    (found,) = kinds.pull_back([(y, np.array([1.0, 0.1]))], [x])
     assert found.dtype == np.float64
     assert found[1] == np.float64(np.float32(0.1) * np.float32(3))
 
 
 def test_constants_are_not_recorded() -> None:
-    of = tape(Exact.xp)
+    of = kinds.tape(Exact.xp)
     assert not (of.lift([1, 2]) * 3 + of.lift(1)).moves
-    assert not isinstance(of.variable(Exact.lift([1, 2])) > 1, Taped)
+    assert not isinstance(of.variable(Exact.lift([1, 2])) > 1, of)
 
 
 def test_names_that_the_kind_lacks_are_refused() -> None:
-    x = tape(Exact.xp).variable(Exact.lift([1, 2]))
+    x = kinds.tape(Exact.xp).variable(Exact.lift([1, 2]))
     refuses(x.offer, "fft", kind=Refused, says="lacks fft")
     refuses(x.xp.pow, 2, x, kind=Refused, says="exponent")
 
 
-DUAL: Any = dual(Exact)
+DUAL: Any = kinds.dual(Exact)
 xp = DUAL.xp
 
 
@@ -244,7 +237,7 @@ def test_equals_have_no_larger_one() -> None:
 
 
 def test_over_floats() -> None:
-    of: Any = dual(Float64)
+    of: Any = kinds.dual(Float64)
     x = of.made(Float64.lift([0.5, 2.0]), Float64.lift([1.0, -1.0]))
     moved = of.xp.exp(x) @ x
     assert moved.derivative.planes[0] == pytest.approx(1.5 * np.exp(0.5) - 3 * np.exp(2))
@@ -254,7 +247,7 @@ def test_over_floats() -> None:
 
 def test_a_forbidden_score_has_no_derivative() -> None:
     masked = xp.where(np.array([True, False]), DUAL.made(Exact.lift([1, 2]), Exact.lift([1, 1])), -np.inf)
-    weights = softmax(masked)
+    weights = functional.softmax(masked)
     assert [e.derivative.item() for e in (weights[0], weights[1])] == [0, 0]
     assert dual_slope(xp.sum(xp.exp(masked), axis=-1)) == xp.exp(at(1)).value.item()
 
@@ -270,14 +263,14 @@ def test_formal_and_dual_gradients_agree(stabilised: bool, sizes: dict[str, int]
     """The derivative of index expressions, at numbers, is what dual numbers give."""
 
     def loss(s: Any, v: Any) -> Any:
-        p = softmax(s, stabilised)
+        p = functional.softmax(s, stabilised)
         return (p * p * v).sum()
 
     s = np.array([[Fraction((3 * i + 2 * j) % 5, 2) for j in range(sizes["m"])] for i in range(sizes["n"])])
     v = np.array([[Fraction(i - 2 * j, 3) for j in range(sizes["m"])] for i in range(sizes["n"])])
-    along = gradient(loss, "s", s=Exact.lift(s), v=Exact.lift(v))
-    letters = {name: Indexed.letters(name, "n", "m") for name in ("s", "v")}
+    along = proving.gradient(loss, "s", s=Exact.lift(s), v=Exact.lift(v))
+    letters = {name: kinds.Indexed.letters(name, "n", "m") for name in ("s", "v")}
     numbers = Numbers({"s": (s, "n m"), "v": (v, "n m")}, sizes, weights=True)
-    formal = numbers.everywhere(gradient(loss, "s", **letters))
+    formal = numbers.everywhere(proving.gradient(loss, "s", **letters))
     for place in np.ndindex(*along.shape):
         assert formal[place].item() == along.entries[place]
