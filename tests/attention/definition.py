@@ -9,13 +9,7 @@ from typing import Any
 import mpmath
 import numpy as np
 
-from symattn import Attention, kind, rounded
-from symattn.arrays.ball import precision
-from symattn.arrays.modular import modular
-from symattn.arrays.residues import primes
-from symattn.arrays.special import Forbidden, Undefined
-from symattn.proof.prover import prove
-from symattn.proof.statement import Declared, Letters
+from symattn import Attention, kind, kinds, proving, rounded
 from tests.attention import by_loops
 
 #: Inputs that are no numbers to compute with.
@@ -43,6 +37,16 @@ class Definition:
         return self.spec(**{name: a if name in PLAIN else lift(a) for name, a in self.given.items()})
 
 
+def norms_behind_weights(steps: Iterable[Any]) -> list[str]:
+    """The steps with a norm of what the weights give."""
+    behind, found = {"weights"}, []
+    for step in steps:
+        if behind & {*step.of}:
+            behind.add(step.name)
+            found += [step.name] * bool(step.norm)
+    return found
+
+
 def parts(x: Any) -> list[Any]:
     """The outputs, of which there may be several."""
     return list(x) if isinstance(x, tuple | list) else [x]
@@ -56,7 +60,7 @@ def flat(x: Any) -> list[Any]:
 @cache
 def truth(definition: Definition) -> list[Any]:
     """The elements as balls of 256 bits."""
-    with precision(256):
+    with kinds.precision(256):
         return flat(definition.run(kind("ball").lift))
 
 
@@ -95,17 +99,17 @@ def same(definition: Definition, wanted: list[Any]) -> bool:
 
 def near(ball: Any, x: Any) -> bool:
     """Whether a narrow ball is at a number to 40 digits; −∞ is near itself alone, and so is what is undefined."""
-    if isinstance(ball, Undefined) or mpmath.isnan(x):
-        return isinstance(ball, Undefined) and bool(mpmath.isnan(x))
-    if isinstance(ball, Forbidden) or mpmath.isinf(x):
-        return isinstance(ball, Forbidden) and bool(mpmath.isinf(x))
+    if isinstance(ball, kinds.Undefined) or mpmath.isnan(x):
+        return isinstance(ball, kinds.Undefined) and bool(mpmath.isnan(x))
+    if isinstance(ball, kinds.Forbidden) or mpmath.isinf(x):
+        return isinstance(ball, kinds.Forbidden) and bool(mpmath.isinf(x))
     with mpmath.workdps(50):
         return abs(mpmath.mpf(ball.mid().str(50, radius=False)) - x) < mpmath.mpf("1e-40") and ball.rad() < 1e-50
 
 
 # -- arrays as plain numbers, and exact arrays compared with loops over them -------------------------------------------
 FLOATS = ("float64", "float32", "float16", "bfloat16")
-PAIRS = primes.pairs((2, 3, 5, 7))
+PAIRS = kinds.prime_pairs((2, 3, 5, 7))
 
 
 def nested(array: np.ndarray) -> Any:
@@ -126,7 +130,7 @@ def agrees(run: Callable[..., Any], loops: Callable[..., Any], data: np.ndarray)
 
 def lift_of(name: str) -> Callable[[Any], Any]:
     """How plain data becomes an array of a kind, residues among them."""
-    return modular(*PAIRS[0], seed=3).lift if name == "modular" else kind(name).lift  # type: ignore[no-any-return]
+    return kinds.modular(*PAIRS[0], seed=3).lift if name == "modular" else kind(name).lift  # type: ignore[no-any-return]
 
 
 def half(s: Any) -> Any:
@@ -187,8 +191,8 @@ def legal(form: Form, data: dict[str, np.ndarray], bounded_by: Form | None = Non
 
 def proved(form: Form, definition: Form, shapes: dict[str, str], positive: Iterable[str] = ()) -> bool:
     """Whether both are equal for all sizes. They take the arrays, and as ``size`` the lengths of sorts by letter."""
-    letters, declared = Letters(), Declared(shapes, positive=tuple(positive))
+    letters, declared = proving.Letters(), proving.Declared(shapes, positive=tuple(positive))
     arrays = {name: letters.array(name, shape, declared) for name, shape in shapes.items()}
     size = {sort: letters.length(sort) for sort in declared.sorts()}
     pairs = zip(parts(form(**arrays, size=size)), parts(definition(**arrays, size=size)), strict=True)
-    return all(prove(a, b).proved for a, b in pairs)
+    return all(proving.prove_equal(a, b).proved for a, b in pairs)

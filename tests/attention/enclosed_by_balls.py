@@ -5,9 +5,7 @@ from typing import Any
 import flint
 import numpy as np
 
-from symattn import Attention, kind
-from symattn.arrays.ball import precision, rising
-from symattn.arrays.special import Undefined
+from symattn import Attention, kind, kinds
 
 Ball = kind("ball")
 
@@ -16,7 +14,7 @@ Inputs = dict[str, np.ndarray]
 
 def on_balls(spec: Attention, inputs: Inputs, bits: int = 200) -> Ball:
     """The definition's own output, at ``bits`` or at the precision at which its exponentials say something."""
-    exact: Ball = rising(lambda: spec(**{name: lifted(array) for name, array in inputs.items()}), start=bits)
+    exact: Ball = kinds.rising(lambda: spec(**{name: lifted(array) for name, array in inputs.items()}), start=bits)
     return exact
 
 
@@ -27,9 +25,9 @@ def lifted(array: np.ndarray) -> Any:
 def used(exact: Ball, centre: np.ndarray, radius: np.ndarray) -> np.ndarray:
     """|exact − centre| / radius, element by element: above 1 where it is certain that the enclosure lacks the value."""
     found = np.zeros(centre.size)
-    with precision(200):
+    with kinds.precision(200):
         for place, (x, c, r) in enumerate(zip(exact.entries.flat, centre.flat, radius.flat, strict=True)):
-            found[place] = np.isnan(c) - 1.0 if isinstance(x, Undefined) else _part(x, float(c), float(r))
+            found[place] = np.isnan(c) - 1.0 if isinstance(x, kinds.Undefined) else _part(x, float(c), float(r))
     return found
 
 

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from symattn.attention.gradients import backward as gradients_backward
-from symattn.attention.gradients import scores as gradients_scores
+from symattn.attention.gradients import backward_pass
 from symattn.attention.inputs import holds
 from symattn.attention.layers.evaluation import lifted
 from symattn.attention.letters_of_attention import ARRAYS
-from symattn.attention.variants import VARIANTS, NamedVariant
+from symattn.attention.variants import VARIANTS
 from tests.attention.definition import PLAIN, Definition, parts
 from tests.attention.definitions_positions import POSITIONS
 from tests.attention.scoring_variants import VARIANTS as SCORING
@@ -42,7 +41,7 @@ class Case:
         return {n: of.lift(rng.integers(-4, 5, np.shape(a)) / 2) for n, a in self.numbers.items()}
 
 
-def drawn(variant: NamedVariant, grain: int, seed: int = 0) -> Case:
+def drawn(variant: Any, grain: int, seed: int = 0) -> Case:
     """Multiples of 1/grain between −1 and 1; three of four keys are allowed by masks, the first always."""
     rng = np.random.default_rng(seed)
     numbers, plain = {}, {}
@@ -99,64 +98,36 @@ def _sum(x: Any, axis: Any = -1) -> Any:
     return x.__array_namespace__().sum(x, axis=axis, keepdims=True)
 
 
-def _with(function: Callable[..., Any], change: Callable[..., Any]) -> Callable[..., Any]:
-    """``function`` and then ``change`` of what it gives."""
-    return lambda *args, **how: change(*found) if isinstance(found := function(*args, **how), tuple) else change(found)
+def _from_weights(name: str, change: Callable[[Any, Any], Any]) -> tuple[Any, str, Any]:
+    """The table of formulas from weights, and another function in the row of a name."""
+    row = backward_pass._OF_WEIGHTS[name]
+    return backward_pass._OF_WEIGHTS, name, (*row[:2], change)
 
 
-def _last_alone(ways: Any, ends: Any, values: Any, names: Any) -> dict[str, Any]:
-    """Of the steps that read an array, the first is forgotten where a later one has been counted."""
-    found = dict(ends)
-    for way in reversed(list(ways)):
-        if way.name in found:
-            parts = zip(way.of, way.back(found[way.name]), strict=True)
-            found |= {name: part for name, part in parts if part is not None}
-    return {n: found[n] if n in found else 0 * values[n] for n in names}
+def _mean_over_all(p: Any, g: Any) -> Any:
+    xp = p.__array_namespace__()
+    return xp.where(p > 0, g - xp.mean(g, axis=-1, keepdims=True), 0)
 
 
-BACKWARD, SCORES = gradients_backward, gradients_scores
-#: By what is wrong: the case that shows it, a module or a table, the name in it, and the mistake.
-MISTAKES: dict[str, tuple[str, Any, Any, Callable[..., Any]]] = {
-    "no row sum": ("scaled dot", SCORES, "softmax_gradient", lambda p, g, base=None: p * g),
-    "row sum outside": ("causal", SCORES, "softmax_gradient", lambda p, g, base=None: p * g - _sum(p * g)),
-    "row sum over queries": (
-        "scaled dot",
-        SCORES,
-        "softmax_gradient",
-        lambda p, g, base=None: p * (g - _sum(p * g, axis=-2)),
-    ),
-    "the sink's sign": ("sink", SCORES, "sink_gradients", _with(SCORES.sink_gradients, lambda ds, db: (ds, -db))),
-    "the sink without its weight": (
-        "sink",
-        SCORES,
-        "sink_gradients",
-        lambda p, g, base=None: (SCORES.softmax_gradient(p, g), -_sum(p * g)),
-    ),
-    "rows normalised without the sink": (
-        "softmax off by one",
-        SCORES,
-        "softmax_gradient",
-        lambda p, g, base=None: p * (g - _sum(p * g) / _sum(p)),
-    ),
-    "no log 2": ("base 2", SCORES, "softmax_gradient", lambda p, g, base=None: p * (g - _sum(p * g))),
-    "sigmoid's slope": ("sigmoid", SCORES, "sigmoid_gradient", lambda a, g: a * g),
-    "ReLU over n_k": ("ReLU", SCORES, "relu_gradient", lambda s, g: s.__array_namespace__().where(s > 0, g, 0)),
-    "mean over all keys": (
-        "sparsemax",
-        SCORES,
-        "sparsemax_gradient",
-        lambda p, g: p.__array_namespace__().where(
-            p > 0, g - g.__array_namespace__().mean(g, axis=-1, keepdims=True), 0
-        ),
-    ),
-    "entmax as sparsemax": ("entmax", SCORES, "entmax15_gradient", SCORES.sparsemax_gradient),
-    "no slope of the cap": ("softcap", BACKWARD, "softcap_gradient", lambda y, cap, g: g),
-    "the cap's slope without c": ("softcap", BACKWARD, "softcap_gradient", lambda y, cap, g: g * (1 - y * y)),
-    "one of two readers": ("self-attention", BACKWARD, "pulled", _last_alone),
+PASS: Any = backward_pass
+#: By mistake: the case that shows it, a module or a table, the name in it, and what is there instead.
+MISTAKES: dict[str, tuple[str, Any, str, Any]] = {
+    "no row sum": ("scaled dot", PASS, "_differentiate_softmax", lambda base, p, g, rows: p * g),
+    "row sum outside": ("causal", PASS, "_differentiate_softmax", lambda base, p, g, rows: p * g - rows),
+    "row sum over queries": ("scaled dot", PASS, "_sum_rows", lambda p, g: _sum(p * g, axis=-2)),
+    "rows normalised without the sink": ("softmax off by one", PASS, "_sum_rows", lambda p, g: _sum(p * g) / _sum(p)),
+    "no log 2": ("base 2", PASS, "_differentiate_softmax", lambda base, p, g, rows: p * (g - rows)),
+    "sigmoid's slope": ("sigmoid", *_from_weights("sigmoid", lambda a, g: a * g)),
+    "ReLU over n_k": ("ReLU", *_from_weights("relu", lambda s, g: s.__array_namespace__().where(s > 0, g, 0))),
+    "mean over all keys": ("sparsemax", *_from_weights("sparsemax", _mean_over_all)),
+    "entmax as sparsemax": ("entmax", *_from_weights("entmax", backward_pass._OF_WEIGHTS["sparsemax"][2])),
+    "no slope of the cap": ("softcap", PASS, "softcap_gradient", lambda y, cap, g: g),
+    "the cap's slope without c": ("softcap", PASS, "softcap_gradient", lambda y, cap, g: g * (1 - y * y)),
+    "one head of a group": ("grouped-query", PASS, "_sum_over_group", lambda times, g: g[..., ::times, :, :]),
     "the first operand alone": (
-        "multi-head",
-        BACKWARD,
-        "_pull_back_through",
-        lambda run, x, g, f=BACKWARD._pull_back_through: (f(run, x, g)[0], *(None for _ in x[1:])),
+        "general",
+        PASS,
+        "_pass_back_through",
+        lambda run, place, g, *x, f=PASS._pass_back_through: f(run, place, g, *x) if place == 0 else 0 * x[place],
     ),
 }

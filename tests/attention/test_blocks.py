@@ -9,10 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from symattn import Attention, Block, InputError, Refused, evaluate, kind, rounded
-from symattn.arrays.ball import precision
-from symattn.arrays.indexed import Indexed
-from symattn.document.model import Heading, Steps, Table
+from symattn import Attention, Block, InputError, Refused, evaluate, kind, kinds, printing, rounded
 from tests.arrays.evaluating import compare
 from tests.attention.definition import feed_forward
 from tests.attention.transformer_loops import block as by_loops
@@ -83,7 +80,7 @@ def said(block: Block) -> dict[str, Any]:
 def test_by_loops(name: str, biases: bool) -> None:
     block = BLOCKS[name]
     given = tokens(block) | parameters(block, biases=biases)
-    with precision(160), mpmath.workdps(45):
+    with kinds.precision(160), mpmath.workdps(45):
         got = block(**lifted("ball", given))
         assert all(x.rad() < 2.0**-100 for x in got.entries.flat)
         rows = {n: numbers(a) for n, a in given.items()}
@@ -130,7 +127,7 @@ def test_one_block_without_norms_is_exact() -> None:
     block = Block(attention=Attention(causal=True), norm=None)
     found = evaluate(block, small(block), digits=30)
     assert str(found.evidence) == "checked: exact numbers"
-    with precision(160):
+    with kinds.precision(160):
         balls = block(**{n: kind("ball").lift(a) for n, a in small(block).items()})
     assert all(b.overlaps(x.arb(160)) for b, x in zip(balls.entries.flat, found.output.entries.flat, strict=True))
     assert found.digits[0, 1] == "1"
@@ -172,7 +169,7 @@ def test_a_block_with_letters_for_sizes_is_what_exact_arithmetic_gives(sizes: di
 def test_norms_and_gelu_are_functions_of_letters() -> None:
     letters = LETTERS | {"attention_norm.gain": "d", "mlp_norm.gain": "d"}
     block = Block(attention=Attention(), norm="rms", activation="gelu")
-    given = {n: Indexed.letters(n, *axes.split()) for n, axes in letters.items()}
+    given = {n: kinds.Indexed.letters(n, *axes.split()) for n, axes in letters.items()}
     assert block(**given).shape == given["x"].shape
 
 
@@ -278,9 +275,9 @@ def test_what_does_not_fit_is_said_in_one_line(changed: dict[str, Any], message:
 def test_a_document_has_a_step_for_each_array_and_a_row_for_each_input(name: str) -> None:
     block = BLOCKS[name]
     document = block.document()
-    first, *groups = [b for b in document.blocks if isinstance(b, Steps)]
+    first, *groups = [b for b in document.blocks if isinstance(b, printing.Steps)]
     assert len(first.items) == len(groups) == 2 + (block.cross is not None)
-    (table,) = [b for b in document.blocks if isinstance(b, Table)]
+    (table,) = [b for b in document.blocks if isinstance(b, printing.Table)]
     inputs = [row[0][0].text for row in table.rows]
     parts = block.pipeline(inputs)
     assert [s.formula for g in groups for s in g.items] == [_equation(p) for p in parts]
@@ -290,9 +287,8 @@ def test_a_document_has_a_step_for_each_array_and_a_row_for_each_input(name: str
 
 
 def _equation(part: Any) -> Any:
-    from symattn.document.notation import equals
 
-    return equals(part.symbol, part.formula)
+    return printing.equals(part.symbol, part.formula)
 
 
 def test_the_document_says_the_shapes_of_the_trace() -> None:
@@ -301,7 +297,7 @@ def test_the_document_says_the_shapes_of_the_trace() -> None:
     given = tokens(block) | parameters(block)
     trace = block.trace(**given)
     sizes = {"n": N, "n_k": M, "d_model": D, "d_ff": D_FF, "h": H, "h_kv": H, "d_k": D // H, "d_v": 2}
-    steps = [s for b in block.document(given).blocks if isinstance(b, Steps) for s in b.items][3:]
+    steps = [s for b in block.document(given).blocks if isinstance(b, printing.Steps) for s in b.items][3:]
     for part, step in zip(block.pipeline(given), steps, strict=True):
         words = step.reason[: step.reason.index(": ")] if ": " in step.reason else step.reason
         letters = [w for w in words if not isinstance(w, str)]
@@ -310,7 +306,7 @@ def test_the_document_says_the_shapes_of_the_trace() -> None:
 
 
 def test_letters_of_cross_attention_have_an_index() -> None:
-    titles = [b.title[0] for b in DECODER.document().blocks if isinstance(b, Heading)]
+    titles = [b.title[0] for b in DECODER.document().blocks if isinstance(b, printing.Heading)]
     assert titles == ["Inputs", "Steps", "Attention", "Cross-attention", "Feed-forward layer", "Conventions"]
     written = repr([p.formula for p in DECODER.pipeline(tokens(DECODER) | parameters(DECODER)) if "cross.q" in p.name])
     assert "Name(base='c'" in written

@@ -8,22 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, Rotary
-from symattn.attention import masks
-from symattn.attention.positions.rotary import pythagorean_tables, rotate
-from symattn.attention.streaming.cache import (
-    Growing,
-    Paged,
-    Sliding,
-    Static,
-    allowed,
-    append,
-    attend,
-    beside,
-    held,
-    prefill,
-    ring_positions,
-)
+from symattn import Attention, InputError, Rotary, functional, streaming
 from tests.attention.definition import drawn, exactly, legal, proved
 from tests.refusals import refuses
 
@@ -36,20 +21,22 @@ CHUNKS = {"tokens": range(N + 1), "chunks": (0, 1, 2, 5, N), "at once": (0, N)}
 JUNK = 100  # what stands in slots that hold no token: it must not be seen
 
 
-def window(at: masks.Places) -> Any:
-    return masks.window(at, WINDOW)
+def window(at: functional.Places) -> Any:
+    return functional.window(at, WINDOW)
 
 
 def decoded(
-    start: Any, bounds: Any, q: Any, k: Any, v: Any, mask: Any = masks.causal, before: bool = False, heads: int = 1
+    start: Any, bounds: Any, q: Any, k: Any, v: Any, mask: Any = functional.causal, before: bool = False, heads: int = 1
 ) -> Any:
     """The outputs of all tokens: each chunk is appended, and attends; or attends beside the cache, and is appended."""
     cache, outputs = start(k, v), []
     for lo, hi in pairwise(bounds):
         new = (k[..., lo:hi, :], v[..., lo:hi, :])
-        slots = beside(cache, *new) if before else None
-        cache = append(cache, *new)
-        outputs.append(attend(replace(SCORES, heads=heads), q[..., lo:hi, :], slots or held(cache), mask))
+        slots = streaming.beside(cache, *new) if before else None
+        cache = streaming.append(cache, *new)
+        outputs.append(
+            streaming.attend(replace(SCORES, heads=heads), q[..., lo:hi, :], slots or streaming.held(cache), mask)
+        )
     return q.__array_namespace__().concat(outputs, axis=-2)
 
 
@@ -59,16 +46,16 @@ def room(n: int, k: Any, v: Any) -> tuple[Any, Any]:
     return tuple(xp.concat([x * 0 + JUNK] * 2, axis=-2)[:n] for x in (k, v))  # type: ignore[return-value]
 
 
-def growing(k: Any, v: Any) -> Growing:
-    return Growing(k[:0], v[:0])
+def growing(k: Any, v: Any) -> streaming.Growing:
+    return streaming.Growing(k[:0], v[:0])
 
 
-def static(k: Any, v: Any) -> Static:
-    return Static(*room(N + 2, k, v), 0)
+def static(k: Any, v: Any) -> streaming.Static:
+    return streaming.Static(*room(N + 2, k, v), 0)
 
 
-def sliding(k: Any, v: Any, slots: int = SLOTS, kept: int = 0) -> Sliding:
-    return Sliding(*room(slots, k, v), 0, kept)
+def sliding(k: Any, v: Any, slots: int = SLOTS, kept: int = 0) -> streaming.Sliding:
+    return streaming.Sliding(*room(slots, k, v), 0, kept)
 
 
 CAUSAL, LOCAL = Attention(scale=1, causal=True), Attention(scale=1, causal=True, window=WINDOW)
@@ -84,8 +71,8 @@ FORMS = {
         f"ring, {name}, beside": (partial(decoded, sliding, b, mask=window, before=True), LOCAL)
         for name, b in CHUNKS.items()
     },
-    "prefill": (lambda q, k, v: prefill(CAUSAL, q, k, v, (0, 2, 3, N)), CAUSAL),
-    "prefill, window": (lambda q, k, v: prefill(LOCAL, q, k, v, (0, 2, 3, N)), LOCAL),
+    "prefill": (lambda q, k, v: streaming.prefill(CAUSAL, q, k, v, (0, 2, 3, N)), CAUSAL),
+    "prefill, window": (lambda q, k, v: streaming.prefill(LOCAL, q, k, v, (0, 2, 3, N)), LOCAL),
 }
 
 
@@ -100,16 +87,16 @@ def test_a_cache_gives_the_rows_of_causal_attention(name: str) -> None:
         assert legal(form, DATA)
 
 
-def kept_first(at: masks.Places) -> Any:
+def kept_first(at: functional.Places) -> Any:
     """The window and the first token."""
-    return window(at) | ((at.j < 1) & masks.causal(at))
+    return window(at) | ((at.j < 1) & functional.causal(at))
 
 
 @pytest.mark.parametrize("before", [False, True])
 def test_a_ring_that_keeps_its_first_token(before: bool) -> None:
     bounds = CHUNKS["chunks" if before else "tokens"]
     form = partial(decoded, partial(sliding, slots=4, kept=1), bounds, mask=kept_first, before=before)
-    seen = kept_first(masks.places(np.zeros((N, N))))
+    seen = kept_first(functional.places(np.zeros((N, N))))
     assert exactly(form, partial(SCORES, mask=seen), DATA)
     assert not exactly(form, LOCAL, DATA)
 
@@ -119,9 +106,9 @@ def slots_as_positions(q: Any, k: Any, v: Any) -> Any:
     """A ring whose mask takes the numbers of slots for positions."""
     cache, outputs = sliding(k, v), []
     for t in range(N):
-        cache = append(cache, k[t : t + 1], v[t : t + 1])
-        slots = held(cache)._replace(positions=np.arange(SLOTS), filled=np.arange(SLOTS) < cache.length)
-        outputs.append(attend(SCORES, q[t : t + 1], slots, window))
+        cache = streaming.append(cache, k[t : t + 1], v[t : t + 1])
+        slots = streaming.held(cache)._replace(positions=np.arange(SLOTS), filled=np.arange(SLOTS) < cache.length)
+        outputs.append(streaming.attend(SCORES, q[t : t + 1], slots, window))
     return q.__array_namespace__().concat(outputs, axis=-2)
 
 
@@ -129,9 +116,9 @@ def stale(q: Any, k: Any, v: Any) -> Any:
     """A ring whose empty slots count as filled."""
     cache, outputs = sliding(k, v), []
     for t in range(N):
-        cache = append(cache, k[t : t + 1], v[t : t + 1])
-        slots = held(cache)._replace(filled=np.full(SLOTS, True))
-        outputs.append(attend(SCORES, q[t : t + 1], slots, lambda at: masks.causal(at)))
+        cache = streaming.append(cache, k[t : t + 1], v[t : t + 1])
+        slots = streaming.held(cache)._replace(filled=np.full(SLOTS, True))
+        outputs.append(streaming.attend(SCORES, q[t : t + 1], slots, lambda at: functional.causal(at)))
     return q.__array_namespace__().concat(outputs, axis=-2)
 
 
@@ -151,7 +138,7 @@ FALSE = {
     ),
     "a chunk without its last key": (late, "prefill"),
     "aligned at the top left": (
-        lambda q, k, v: prefill(Attention(scale=1, causal=True, alignment="top-left"), q, k, v, (0, 2, 3, N)),
+        lambda q, k, v: streaming.prefill(Attention(scale=1, causal=True, alignment="top-left"), q, k, v, (0, 2, 3, N)),
         "prefill",
     ),
     "a cache read before it is written": (
@@ -177,24 +164,33 @@ def test_what_the_slots_of_a_ring_hold(slots: int, kept: int) -> None:
     """By writing token after token into a list, and by chunks of every length."""
     written = [-1] * slots
     for token in range(20):
-        assert ring_positions(slots, token, kept) == written
+        ring = streaming.Sliding(np.zeros((slots, 1)), np.zeros((slots, 1)), token, kept)
+        assert np.where(streaming.held(ring).filled, streaming.held(ring).positions, -1).tolist() == written
         written[token if token < kept else kept + (token - kept) % (slots - kept)] = token
     tokens = np.arange(20.0)[:, None]
     for first in range(12):
         for more in range(1, 8):
-            cache = append(Sliding(-np.ones((slots, 1)), -np.ones((slots, 1)), 0, kept), tokens[:1], tokens[:1])
+            cache = streaming.append(
+                streaming.Sliding(-np.ones((slots, 1)), -np.ones((slots, 1)), 0, kept), tokens[:1], tokens[:1]
+            )
             for lo, hi in ((1, 1 + first), (1 + first, 1 + first + more)):
-                cache = append(cache, tokens[lo:hi], tokens[lo:hi]) if lo < hi else cache
-            assert cache.v[:, 0].tolist() == held(cache).positions.tolist()
+                cache = streaming.append(cache, tokens[lo:hi], tokens[lo:hi]) if lo < hi else cache
+            assert cache.v[:, 0].tolist() == streaming.held(cache).positions.tolist()
+
+
+def seen(slots: streaming.Held, n: int, *mask: Any) -> Any:
+    """Which slots have a weight in the rows of the last n tokens."""
+    return (streaming.attend(SCORES, np.zeros((n, 1)), slots._replace(v=np.eye(3)), *mask) > 0).tolist()
 
 
 def test_which_slots_are_seen() -> None:
-    cache = Sliding(np.zeros((3, 1)), np.zeros((3, 1)), 4)  # positions 3, 1, 2
-    assert allowed(held(cache), 1).tolist() == [[True, True, True]]
-    assert allowed(held(cache), 2).tolist() == [[False, True, True], [True, True, True]]
-    assert allowed(held(cache), 1, lambda at: masks.window(at, 2)).tolist() == [[True, False, True]]
-    assert allowed(held(Static(cache.k, cache.v, 2)), 1).tolist() == [[True, True, False]]
-    assert allowed(held(Static(cache.k, cache.v, 2)), 1, lambda at: at.j >= 0).tolist() == [[True, True, False]]
+    cache = streaming.Sliding(np.zeros((3, 1)), np.zeros((3, 1)), 4)  # positions 3, 1, 2
+    ring, two = streaming.held(cache), streaming.held(streaming.Static(cache.k, cache.v, 2))
+    assert seen(ring, 1) == [[True, True, True]]
+    assert seen(ring, 2) == [[False, True, True], [True, True, True]]
+    assert seen(ring, 1, lambda at: functional.window(at, 2)) == [[True, False, True]]
+    assert seen(two, 1) == [[True, True, False]]
+    assert seen(two, 1, lambda at: at.j >= 0) == [[True, True, False]]
 
 
 def test_heads_are_shared_and_sinks_take_their_part() -> None:
@@ -203,12 +199,14 @@ def test_heads_are_shared_and_sinks_take_their_part() -> None:
     masked = Attention(scale=1, heads=4, kv_heads=2, mask="boolean", sink="given")
 
     def form(q: Any, k: Any, v: Any, sink: Any) -> Any:
-        cache, outputs = Sliding(k[..., :2, :] * 0, v[..., :2, :] * 0, 0), []
+        cache, outputs = streaming.Sliding(k[..., :2, :] * 0, v[..., :2, :] * 0, 0), []
         for lo, hi in ((0, 1), (1, 4), (4, 5)):
             new = (k[..., lo:hi, :], v[..., lo:hi, :])
-            slots = beside(cache, *new)
-            outputs.append(attend(masked, q[..., lo:hi, :], slots, lambda at: masks.window(at, 2), sink=sink))
-            cache = append(cache, *new)
+            slots = streaming.beside(cache, *new)
+            outputs.append(
+                streaming.attend(masked, q[..., lo:hi, :], slots, lambda at: functional.window(at, 2), sink=sink)
+            )
+            cache = streaming.append(cache, *new)
         return q.__array_namespace__().concat(outputs, axis=-2)
 
     assert exactly(form, lambda q, k, v, sink: whole(q, k, v, sink=sink), data)
@@ -225,16 +223,19 @@ def test_keys_are_rotated_before_they_are_cached(start: Any) -> None:
     spec = Attention(scale=1, causal=True, window=WINDOW, position=Rotary(triples=TRIPLES))
 
     def form(q: Any, k: Any, v: Any, first: int = 0) -> Any:
-        rotated = [rotate(x, *pythagorean_tables(N, TRIPLES, x, first)) for x in (q, k)]
+        rotated = [functional.rotate(x, *functional.pythagorean_tables(N, TRIPLES, x, first)) for x in (q, k)]
         return decoded(start, CHUNKS["chunks"], rotated[0], rotated[1], v, mask=window, before=True)
 
     def left_to_it(q: Any, k: Any, v: Any) -> Any:
-        return prefill(spec, q, k, v, CHUNKS["chunks"])
+        return streaming.prefill(spec, q, k, v, CHUNKS["chunks"])
 
     def anew(q: Any, k: Any, v: Any) -> Any:
         """Each chunk counts its positions from 0."""
         chunks = [[x[lo:hi] for x in (q, k)] for lo, hi in pairwise(CHUNKS["chunks"])]
-        rotated = [[rotate(x, *pythagorean_tables(len(x), TRIPLES, x)) for x in chunk] for chunk in chunks]
+        rotated = [
+            [functional.rotate(x, *functional.pythagorean_tables(len(x), TRIPLES, x)) for x in chunk]
+            for chunk in chunks
+        ]
         whole = [q.__array_namespace__().concat(parts, axis=0) for parts in zip(*rotated, strict=True)]
         return decoded(start, CHUNKS["chunks"], *whole, v, mask=window, before=True)
 
@@ -246,8 +247,8 @@ def test_keys_are_rotated_before_they_are_cached(start: Any) -> None:
 
 def test_no_room() -> None:
     two = np.zeros((2, 1))
-    refuses(append, Static(two, two, 1), two, two, says="3 tokens in a cache with room for 2")
-    refuses(append, Sliding(two, two, 0, 2), two, two, says="a ring of 2 slots of which 2 are kept")
+    refuses(streaming.append, streaming.Static(two, two, 1), two, two, says="3 tokens in a cache with room for 2")
+    refuses(streaming.append, streaming.Sliding(two, two, 0, 2), two, two, says="a ring of 2 slots of which 2 are kept")
 
 
 @pytest.mark.parametrize(
@@ -261,15 +262,15 @@ def test_no_room() -> None:
 def test_what_goes_by_slots_is_refused(spec: Attention, says: str) -> None:
     two = np.zeros((2, 2))
     with pytest.raises(InputError, match=says):
-        attend(spec, two, held(Static(two, two, 2)))
+        streaming.attend(spec, two, streaming.held(streaming.Static(two, two, 2)))
 
 
 def test_a_cache_is_not_changed() -> None:
     k, v = np.zeros((3, 2)), np.zeros((3, 1))
-    pages = Paged(k[:, None], v[:, None], np.array([[0, 1]]), np.array([0]))
-    for cache in (Growing(k, v), Static(k, v, 1), Sliding(k, v, 1)):
-        append(cache, k[:1] + 1, v[:1] + 1)
-    append(pages, k[None, :1] + 1, v[None, :1] + 1)
+    pages = streaming.Paged(k[:, None], v[:, None], np.array([[0, 1]]), np.array([0]))
+    for cache in (streaming.Growing(k, v), streaming.Static(k, v, 1), streaming.Sliding(k, v, 1)):
+        streaming.append(cache, k[:1] + 1, v[:1] + 1)
+    streaming.append(pages, k[None, :1] + 1, v[None, :1] + 1)
     assert not k.any()
     assert not v.any()
     assert pages.lengths.tolist() == [0]
@@ -288,13 +289,13 @@ def last_rows(q: Any, k: Any, v: Any, x: Any, y: Any, z: Any, size: Any) -> Any:
 
 def static_step(q: Any, k: Any, v: Any, x: Any, y: Any, z: Any, size: Any) -> Any:
     """n tokens appended to p in a cache with room for r more, whose slots hold anything."""
-    return attend(SCORES, x, held(append(Static(k, v, size["p"]), y, z)))
+    return streaming.attend(SCORES, x, streaming.held(streaming.append(streaming.Static(k, v, size["p"]), y, z)))
 
 
 def every_slot(q: Any, k: Any, v: Any, x: Any, y: Any, z: Any, size: Any) -> Any:
     """The same, in which the slots that hold no token are seen."""
-    cache = append(Static(k, v, size["p"]), y, z)
-    return SCORES(x, cache.k, cache.v, mask=held(cache).positions[None, :] >= 0)
+    cache = streaming.append(streaming.Static(k, v, size["p"]), y, z)
+    return SCORES(x, cache.k, cache.v, mask=streaming.held(cache).positions[None, :] >= 0)
 
 
 def test_a_static_cache_for_all_sizes() -> None:
@@ -307,7 +308,7 @@ def test_chunked_prefill_for_all_sizes() -> None:
 
     def form(q: Any, k: Any, v: Any, size: Any) -> Any:
         a, b = size["a"], size["b"]
-        return prefill(CAUSAL, q, k, v, (0, a, a + b))
+        return streaming.prefill(CAUSAL, q, k, v, (0, a, a + b))
 
     assert proved(form, lambda q, k, v, size: CAUSAL(q, k, v), shapes)
     assert not proved(form, lambda q, k, v, size: Attention(scale=1)(q, k, v), shapes)

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError
-from symattn.attention.streaming.cache import Paged, append, attend, held
+from symattn import Attention, InputError, streaming
 from tests.attention.definition import drawn, exactly, legal
 from tests.attention.test_cache import decoded, window
 
@@ -20,11 +19,11 @@ SCORES = Attention(scale=1, heads=HEADS, mask="boolean")
 CAUSAL = Attention(scale=1, heads=HEADS, causal=True)
 
 
-def pages(k: Any, v: Any, table: np.ndarray = TABLE) -> Paged:
+def pages(k: Any, v: Any, table: np.ndarray = TABLE) -> streaming.Paged:
     """Seven pages of two slots, full of what does not belong there."""
     xp = k.__array_namespace__()
     junk = [xp.concat([x[:1, :, :SIZE] * 0 + 100] * 7, axis=0) for x in (k, v)]
-    return Paged(*junk, table, np.zeros(2, dtype=np.int64))
+    return streaming.Paged(*junk, table, np.zeros(2, dtype=np.int64))
 
 
 paged = partial(decoded, pages, heads=HEADS)
@@ -44,7 +43,7 @@ def test_pages_give_what_contiguous_keys_give(name: str) -> None:
     assert legal(form, DATA)
 
 
-def filled(lengths: tuple[int, int], k: Any, v: Any) -> Paged:
+def filled(lengths: tuple[int, int], k: Any, v: Any) -> streaming.Paged:
     """Pages put together slot by slot, for sequences of these lengths."""
 
     def slot(x: Any, junk: Any, page: int, place: int) -> Any:
@@ -60,7 +59,7 @@ def filled(lengths: tuple[int, int], k: Any, v: Any) -> Paged:
         return xp.stack([xp.concat([slot(x, junk, p, i) for i in range(SIZE)], axis=-2) for p in range(7)])
 
     empty = pages(k, v)
-    return Paged(pool(k, empty.k), pool(v, empty.v), TABLE, np.array(lengths))
+    return streaming.Paged(pool(k, empty.k), pool(v, empty.v), TABLE, np.array(lengths))
 
 
 LENGTHS = (3, 5)
@@ -68,7 +67,7 @@ LENGTHS = (3, 5)
 
 def decode_step(q: Any, k: Any, v: Any, change: Any = lambda cache: cache) -> Any:
     """One query of each sequence, over 3 and 5 tokens in pages."""
-    return attend(SCORES, q[..., :1, :], held(change(filled(LENGTHS, k, v))))
+    return streaming.attend(SCORES, q[..., :1, :], streaming.held(change(filled(LENGTHS, k, v))))
 
 
 def each_alone(q: Any, k: Any, v: Any) -> Any:
@@ -78,7 +77,7 @@ def each_alone(q: Any, k: Any, v: Any) -> Any:
 
 def test_sequences_of_their_own_lengths() -> None:
     assert exactly(decode_step, each_alone, DATA)
-    assert exactly(lambda q, k, v: held(filled((5, 5), k, v)).k[..., :5, :], lambda q, k, v: k, DATA)
+    assert exactly(lambda q, k, v: streaming.held(filled((5, 5), k, v)).k[..., :5, :], lambda q, k, v: k, DATA)
 
 
 FALSE = {
@@ -111,7 +110,7 @@ def test_pages_are_written_as_by_loops(bounds: tuple[int, ...]) -> None:
     k, v = DATA["k"], DATA["v"]
     cache = pages(k, v)
     for lo, hi in pairwise(bounds):
-        cache = append(cache, k[..., lo:hi, :], v[..., lo:hi, :])
+        cache = streaming.append(cache, k[..., lo:hi, :], v[..., lo:hi, :])
     wanted = filled((5, 5), k, v)
     assert np.array_equal(cache.k, wanted.k)
     assert np.array_equal(cache.v, wanted.v)
@@ -120,7 +119,9 @@ def test_pages_are_written_as_by_loops(bounds: tuple[int, ...]) -> None:
 
 def test_lengths_that_differ_are_written_where_they_end() -> None:
     k, v = DATA["k"], DATA["v"]
-    cache = append(filled((1, 3), k, v), np.stack([k[0, :, 1:2], k[1, :, 3:4]]), np.stack([v[0, :, 1:2], v[1, :, 3:4]]))
+    cache = streaming.append(
+        filled((1, 3), k, v), np.stack([k[0, :, 1:2], k[1, :, 3:4]]), np.stack([v[0, :, 1:2], v[1, :, 3:4]])
+    )
     wanted = filled((2, 4), k, v)
     assert np.array_equal(cache.k, wanted.k)
     assert np.array_equal(cache.v, wanted.v)
@@ -132,8 +133,8 @@ def test_pages_without_an_axis_of_heads() -> None:
     def form(q: Any, k: Any, v: Any) -> Any:
         xp = k.__array_namespace__()
         empty = [xp.concat([x[:1, :SIZE] * 0] * 7, axis=0) for x in (k, v)]
-        cache = append(Paged(*empty, TABLE, np.zeros(2, dtype=np.int64)), k, v)
-        return attend(Attention(mask="boolean"), q, held(cache))
+        cache = streaming.append(streaming.Paged(*empty, TABLE, np.zeros(2, dtype=np.int64)), k, v)
+        return streaming.attend(Attention(mask="boolean"), q, streaming.held(cache))
 
     assert exactly(form, Attention(causal=True), data)
 
@@ -142,18 +143,20 @@ def test_shared_pages_are_read_and_not_written() -> None:
     """Two sequences with one prompt of two tokens: its page is named by both."""
     k, v = DATA["k"], DATA["v"]
     same = [np.concatenate([np.stack([x[0, :, :2]] * 2), x[..., 2:3, :]], axis=-2) for x in (k, v)]
-    cache = Paged(*pages(k, v)[:2], np.array([[4, 0], [4, 5]]), np.array([0, 0]))
-    first = append(
+    cache = streaming.Paged(*pages(k, v)[:2], np.array([[4, 0], [4, 5]]), np.array([0, 0]))
+    first = streaming.append(
         cache._replace(table=np.array([[4, 0]]), lengths=np.array([0])), same[0][:1, :, :2], same[1][:1, :, :2]
     )
-    both = append(Paged(first.k, first.v, cache.table, np.array([2, 2])), same[0][..., 2:, :], same[1][..., 2:, :])
-    got = attend(SCORES, DATA["q"][..., :1, :], held(both))
+    both = streaming.append(
+        streaming.Paged(first.k, first.v, cache.table, np.array([2, 2])), same[0][..., 2:, :], same[1][..., 2:, :]
+    )
+    got = streaming.attend(SCORES, DATA["q"][..., :1, :], streaming.held(both))
     np.testing.assert_allclose(got, CAUSAL(DATA["q"][..., :1, :], *same), rtol=1e-13)
     with pytest.raises(InputError, match="two sequences write to one slot"):
-        append(cache, same[0], same[1])
+        streaming.append(cache, same[0], same[1])
     shared = both._replace(table=np.array([[4, 0], [0, 5]]), lengths=np.array([3, 1]))
     with pytest.raises(InputError, match="written over one that a sequence has"):
-        append(
+        streaming.append(
             shared._replace(table=np.array([[4, 0], [4, 5]]), lengths=np.array([2, 1])), k[..., :1, :], v[..., :1, :]
         )
 
@@ -161,8 +164,8 @@ def test_shared_pages_are_read_and_not_written() -> None:
 def test_no_page() -> None:
     k, v = DATA["k"], DATA["v"]
     with pytest.raises(InputError, match="a sequence of 7 tokens in a table with room for 6"):
-        append(filled((2, 4), k, v), k[..., :3, :], v[..., :3, :])
+        streaming.append(filled((2, 4), k, v), k[..., :3, :], v[..., :3, :])
     missing = TABLE.copy()
     missing[1, 2] = -1
     with pytest.raises(InputError, match="names a page that is not there; there are 7 pages"):
-        append(filled((4, 4), k, v)._replace(table=missing), k[..., :1, :], v[..., :1, :])
+        streaming.append(filled((4, 4), k, v)._replace(table=missing), k[..., :1, :], v[..., :1, :])

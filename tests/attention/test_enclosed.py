@@ -7,8 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, Refused, kind
-from symattn.arrays.ball import precision
+from symattn import Attention, InputError, Refused, kind, kinds
 from symattn.attention import enclosed
 from symattn.attention.enclosing import radius, sums
 from tests.attention.enclosed_by_balls import SPECS, Inputs, hostile, masks_for, on_balls, qkv, used
@@ -316,7 +315,7 @@ def test_rows_of_shared_heads() -> None:
 
 
 def same(found: Ball, exact: Ball, rows: list[int]) -> None:
-    with precision(200):
+    with kinds.precision(200):
         for x, y in zip(found.entries.flat, exact.entries[..., rows, :].flat, strict=True):
             assert type(x) is type(y)
             if hasattr(x, "overlaps"):

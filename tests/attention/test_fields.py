@@ -25,10 +25,10 @@ from symattn import (
     TransformerXL,
     YarnScaling,
     kind,
+    printing,
 )
-from symattn.attention.fields import field_types, members, words
 from symattn.attention.letters_of_attention import SYMBOLS
-from symattn.document.render import render
+from tests.annotations import annotated, words_of
 from tests.arrays.evaluating import compare
 from tests.refusals import refuses
 
@@ -164,10 +164,10 @@ FORMULAS: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", FORMULAS)
 def test_what_a_document_says_of_a_field(name: str) -> None:
     fields, words = FORMULAS[name]
-    lines = render(Attention(**fields).document(), "text").split()
+    lines = printing.render(Attention(**fields).document(), "text").split()
     assert "".join(words.split()) in "".join(lines)
-    assert "".join(words.split()) not in "".join(render(Attention().document(), "text").split())
-    assert r"\begin{document}" in render(Attention(**fields).document(), "latex")
+    assert "".join(words.split()) not in "".join(printing.render(Attention().document(), "text").split())
+    assert r"\begin{document}" in printing.render(Attention(**fields).document(), "latex")
 
 
 def test_steps_are_named_in_order() -> None:
@@ -224,12 +224,12 @@ _DESCRIPTIONS = (
 
 @pytest.mark.parametrize("description", _DESCRIPTIONS, ids=lambda d: type(d).__name__)
 def test_words_and_truth_values_are_those_of_the_annotations(description: Any) -> None:
-    for name, hint in field_types(type(description)).items():
-        if members(hint) == (bool,):
+    for name, types in annotated(type(description)).items():
+        if types == (bool,):
             with pytest.raises(InputError, match=f"{name} must be True or False, got 1"):
                 replace(description, **{name: 1})
-        elif words(hint) and all(isinstance(word, str) for word in words(hint)) and int not in members(hint):
-            with pytest.raises(InputError, match=f"{name} must be one of .*{words(hint)[-1]}"):
+        elif (words := words_of(types)) and all(isinstance(word, str) for word in words) and int not in types:
+            with pytest.raises(InputError, match=f"{name} must be one of .*{words[-1]}"):
                 replace(description, **{name: "another"})
 
 

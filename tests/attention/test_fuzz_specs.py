@@ -16,13 +16,10 @@ import numpy as np
 import pytest
 
 import symattn
-from symattn import Attention, InputError, Refused, Rotary, Undecided, kind
-from symattn.arrays.ball import precision
-from symattn.arrays.special import Forbidden, Undefined
+from symattn import Attention, InputError, Refused, Rotary, Undecided, kind, kinds, printing
 from symattn.attention.inputs import lengths
 from symattn.attention.layers.evaluation import lifted
 from symattn.attention.letters_of_attention import SYMBOLS
-from symattn.document.render import render
 from tests.attention import by_loops as reference
 from tests.attention.by_loops_positions import Degenerate, num
 from tests.attention.fuzz_specs import Case, Input, case_of, fields
@@ -97,9 +94,9 @@ def by_loops(case: Case) -> dict[str, np.ndarray]:
 
 
 def alike(got: Any, want: Any, tolerance: float) -> bool:
-    if isinstance(got, Undefined):
+    if isinstance(got, kinds.Undefined):
         return bool(mpmath.isnan(want))
-    if isinstance(got, Forbidden):
+    if isinstance(got, kinds.Forbidden):
         return bool(want == -mpmath.inf)
     if hasattr(got, "mid"):
         if not mpmath.isfinite(want):
@@ -147,7 +144,7 @@ def check_types(case: Case) -> None:
 def check_words(case: Case) -> None:
     document = case.spec.document(list(case.inputs))
     for form in FORMATS:
-        assert render(document, form)
+        assert printing.render(document, form)
     assert replace(case.spec) == case.spec
     assert hash(replace(case.spec)) == hash(case.spec)
     assert eval(repr(case.spec), NAMES) == case.spec
@@ -164,7 +161,7 @@ def tried(case: Case, target: Any) -> str:
         pass
     arrays = plain(case) if target is None else wide(case, target)
     try:
-        with precision(128), np.errstate(all="ignore"):
+        with kinds.precision(128), np.errstate(all="ignore"):
             if want is None:
                 with pytest.raises(InputError, match=NO_VALUE):
                     case.spec(**arrays)
@@ -232,7 +229,7 @@ def test_another_field_is_another_value(name: str) -> None:
     while not 2 < case.sizes["n_q"] < case.sizes["n_k"]:
         case = case_of(spec, rng)
     other = replace(spec, **WRONG[name])
-    with mpmath.workprec(140), precision(128):
+    with mpmath.workprec(140), kinds.precision(128):
         want = by_loops(case)
         check(case, wide(case, Ball), want)
         with pytest.raises(AssertionError):

@@ -8,30 +8,7 @@ from typing import Any
 
 import pytest
 
-from symattn import Attention, Grade
-from symattn.attention import masks
-from symattn.attention.gradients import scores
-from symattn.attention.gradients.attention import backward, softcap_gradient, softmax_vjp
-from symattn.attention.linear import (
-    causal_linear_attention,
-    causal_products,
-    linear_attention,
-    linear_state,
-)
-from symattn.attention.norms import rms_norm, unit
-from symattn.attention.positions.angles import rotate_half, rotate_interleaved, sinusoidal
-from symattn.attention.projections import merge_heads, repeat_heads, split_heads
-from symattn.attention.scores import (
-    dot_scores,
-    scale_by_root,
-    softcap,
-)
-from symattn.attention.softmax import exponentials, powers, row_max, sigmoid_weights, sink_weights
-from symattn.attention.softmax import softmax as soft
-from symattn.attention.streaming.states import merge_partial, partial_output
-from symattn.proof.gradients import gradient
-from symattn.proof.statement import Declared
-from symattn.proof.theorem import Identity
+from symattn import Attention, Grade, functional, proving, streaming
 
 Passes = Callable[..., tuple[Any, ...]]
 SCORES, TURNS = {"s": "n m", "g": "n m"}, {"cos": "n f", "sin": "n f"}
@@ -40,12 +17,16 @@ ATTENTION, CAUSAL, BIASED = Attention(), Attention(causal=True, fully_masked="na
 
 
 def _attended(spec: Attention, q: Any, k: Any, v: Any, g: Any) -> tuple[Any, ...]:
-    return tuple(backward(q, k, v, spec.trace(q, k, v)["weights"], g))
+    return tuple(functional.backward(q, k, v, spec.trace(q, k, v)["weights"], g))
 
 
 def _sigmoid(x: Any) -> Any:
     powers_of_x = x.__array_namespace__().exp(x)
     return powers_of_x / (1 + powers_of_x)
+
+
+def _capped(s: Any) -> Any:
+    return 2 * s.__array_namespace__().tanh(s / 2)
 
 
 def _times_root(x: Any) -> Any:
@@ -55,95 +36,113 @@ def _times_root(x: Any) -> Any:
 
 def _grouped(q: Any, k: Any, v: Any) -> Any:
     times = q.shape[0] // k.shape[0]
-    return ATTENTION(q, repeat_heads(k, times), repeat_heads(v, times))
+    return ATTENTION(q, functional.repeat_heads(k, times), functional.repeat_heads(v, times))
 
 
 def _shared(q: Any, k: Any, v: Any, g: Any) -> tuple[Any, ...]:
     times = q.shape[0] // k.shape[0]
-    dq, dk, dv = _attended(ATTENTION, q, repeat_heads(k, times), repeat_heads(v, times), g)
+    dq, dk, dv = _attended(ATTENTION, q, functional.repeat_heads(k, times), functional.repeat_heads(v, times), g)
     return dq, *(x.reshape(-1, times, *x.shape[1:]).sum(axis=1) for x in (dk, dv))
 
 
-def _biased(q: Any, k: Any, v: Any, g: Any, bias: Any) -> tuple[Any, ...]:
+def _biased(q: Any, k: Any, v: Any, g: Any, bias: Any, of_keys: bool = False) -> tuple[Any, ...]:
     p = BIASED.trace(q, k, v, bias=bias)["weights"]
-    return (*backward(q, k, v, p, g), scores.summed_like(scores.softmax_gradient(p, g @ v.mT), bias))
+    ds = functional.softmax_vjp(p, g @ v.mT)
+    # A bias of keys is read by all queries.
+    return (
+        *functional.backward(q, k, v, p, g),
+        ds.__array_namespace__().sum(ds, axis=-2, keepdims=True) if of_keys else ds,
+    )
+
+
+def _with_sink(s: Any, sink: Any, g: Any) -> tuple[Any, Any]:
+    """(dS, db) with a sink b: db = −p_b D, D = rowsum(P ⊙ dP) and p_b = 1 − rowsum(P)."""
+    p, xp = functional.sink_weights(s, sink), s.__array_namespace__()
+    own = 1 - xp.sum(p, axis=-1, keepdims=True)
+    return functional.softmax_vjp(p, g), -own * xp.sum(p * g, axis=-1, keepdims=True)
 
 
 #: What is computed forwards, the shapes of its arrays and of the gradient g by it, and what is computed backwards.
 PASSES: dict[str, tuple[Callable[..., Any], dict[str, str], Passes]] = {
-    "softmax": (soft, SCORES, lambda s, g: (softmax_vjp(soft(s), g),)),
+    "softmax": (functional.softmax, SCORES, lambda s, g: (functional.softmax_vjp(functional.softmax(s), g),)),
     "softmax-without-maximum": (
-        partial(soft, stabilised=False),
+        partial(functional.softmax, stabilised=False),
         SCORES,
-        lambda s, g: (scores.softmax_gradient(soft(s), g),),
+        lambda s, g: (functional.softmax_vjp(functional.softmax(s), g),),
     ),
     "sink": (
-        sink_weights,
+        functional.sink_weights,
         {"s": "n m", "sink": "n 1", "g": "n m"},
-        lambda s, sink, g: scores.sink_gradients(sink_weights(s, sink), g),
+        _with_sink,
     ),
-    "sigmoid": (partial(sigmoid_weights, bias=0), SCORES, lambda s, g: (scores.sigmoid_gradient(_sigmoid(s), g),)),
-    "softcap": (partial(softcap, cap=2), SCORES, lambda s, g: (softcap_gradient(softcap(s, 2), 2, g),)),
+    "sigmoid": (
+        partial(functional.sigmoid_weights, bias=0),
+        SCORES,
+        lambda s, g: (functional.sigmoid_gradient(_sigmoid(s), g),),
+    ),
+    "softcap": (_capped, SCORES, lambda s, g: (functional.softcap_gradient(_capped(s), 2, g),)),
     **{
         turn.__name__: (
             turn,
             {"x": f"n {d}", "g": f"n {d}", **TURNS},
             lambda x, g, cos, sin, t=turn: (t(g, cos, -sin),),
         )
-        for turn, d in ((rotate_interleaved, "f*2"), (rotate_half, "f+f"))
+        for turn, d in ((functional.rotate_interleaved, "f*2"), (functional.rotate_half, "f+f"))
     },
     "attention": (ATTENTION, QKV, partial(_attended, ATTENTION)),
     "heads": (ATTENTION, {x: f"h {shape}" for x, shape in QKV.items()}, partial(_attended, ATTENTION)),
     "causal": (CAUSAL, {"q": "n d", "k": "n d", "v": "n e", "g": "n e"}, partial(_attended, CAUSAL)),
     "bias": (BIASED, {**QKV, "bias": "n m"}, _biased),
-    "bias-of-keys": (BIASED, {**QKV, "bias": "1 m"}, _biased),
+    "bias-of-keys": (BIASED, {**QKV, "bias": "1 m"}, partial(_biased, of_keys=True)),
     "shared": (_grouped, {"q": "h*r n d", "k": "h m d", "v": "h m e", "g": "h*r n e"}, _shared),
 }
 LONG = ("causal", "shared", "bias", "bias-of-keys", "heads")
 
 
-def _stated(function: Callable[..., Any], arrays: dict[str, str], passes: Passes) -> Identity:
+def _stated(function: Callable[..., Any], arrays: dict[str, str], passes: Passes) -> proving.Identity:
     moved = [x for x in arrays if x not in ("g", *TURNS)]
 
     def along(g: Any, **given: Any) -> Any:
         return (g * function(**given)).sum()
 
     def sides(**given: Any) -> list[tuple[Any, Any]]:
-        return [(gradient(along, x, **given), dx) for x, dx in zip(moved, passes(*given.values()), strict=True)]
+        return [(proving.gradient(along, x, **given), dx) for x, dx in zip(moved, passes(*given.values()), strict=True)]
 
     sides.__signature__ = Signature([Parameter(x, Parameter.KEYWORD_ONLY) for x in arrays])  # type: ignore[attr-defined]
-    return Identity(Declared(arrays), sides, ())
+    return proving.Identity(proving.Declared(arrays), sides, ())
 
 
 # -- definitions -------------------------------------------------------------------------------------------------------
 def _later_step(q: Any, k: Any, v: Any, p: Any) -> list[Any]:
-    state, sums = (x + y for x, y in zip(linear_state(k[:p], v[:p]), linear_state(k[p:], v[p:]), strict=True))
-    whole, output = linear_state(k, v), (q[p:] @ state) / (q[p:] @ sums.mT)
-    products = causal_products(q, k, v)[p:], q[p:] @ state
-    return [(causal_linear_attention(q, k, v)[p:], output), (whole[0], state), (whole[1], sums), products]
+    state, sums = (
+        x + y for x, y in zip(streaming.linear_state(k[:p], v[:p]), streaming.linear_state(k[p:], v[p:]), strict=True)
+    )
+    whole, output = streaming.linear_state(k, v), (q[p:] @ state) / (q[p:] @ sums.mT)
+    products = streaming.causal_products(q, k, v)[p:], q[p:] @ state
+    return [(streaming.causal_linear_attention(q, k, v)[p:], output), (whole[0], state), (whole[1], sums), products]
 
 
 def _merged(s: Any, t: Any, v: Any, w: Any) -> list[Any]:
     xp = s.__array_namespace__()
     scores, values = xp.concat([s, t], axis=-1), xp.concat([v, w], axis=-2)
-    output, lse = merge_partial(partial_output(s, v), partial_output(t, w))
-    return [(output, soft(scores) @ values), (xp.exp(lse), xp.exp(scores).sum(axis=-1, keepdims=True))]
+    output, lse = streaming.merge_partial(streaming.partial_output(s, v), streaming.partial_output(t, w))
+    return [(output, functional.softmax(scores) @ values), (xp.exp(lse), xp.exp(scores).sum(axis=-1, keepdims=True))]
 
 
 def _beside_output(q: Any, k: Any, v: Any) -> list[Any]:
-    xp, s = q.__array_namespace__(), scale_by_root(dot_scores(q, k), q)
+    xp, s = q.__array_namespace__(), ATTENTION.trace(q, k, v)["scaled"]
     output, lse = Attention(lse=True)(q, k, v)
-    return [(output, soft(s) @ v), (xp.exp(lse), xp.exp(s).sum(axis=-1))]
+    return [(output, functional.softmax(s) @ v), (xp.exp(lse), xp.exp(s).sum(axis=-1))]
 
 
 def _heads_of_tokens(x: Any, w_q: Any, w_k: Any, w_v: Any) -> Any:
-    heads = ATTENTION(*(split_heads(x @ w, 2) for w in (w_q, w_k, w_v)))
-    return Attention(heads=2)(x=x, w_q=w_q, w_k=w_k, w_v=w_v), merge_heads(heads)
+    heads = ATTENTION(*(functional.split_heads(x @ w, 2) for w in (w_q, w_k, w_v)))
+    return Attention(heads=2)(x=x, w_q=w_q, w_k=w_k, w_v=w_v), functional.merge_heads(heads)
 
 
 def _heads_projected(x: Any, w_q: Any, w_k: Any, w_v: Any, w_o: Any) -> Any:
-    heads = ATTENTION(*(split_heads(x @ w, 2) for w in (w_q, w_k, w_v)))
-    return Attention(heads=2)(x=x, w_q=w_q, w_k=w_k, w_v=w_v, w_o=w_o), merge_heads(heads) @ w_o
+    heads = ATTENTION(*(functional.split_heads(x @ w, 2) for w in (w_q, w_k, w_v)))
+    return Attention(heads=2)(x=x, w_q=w_q, w_k=w_k, w_v=w_v, w_o=w_o), functional.merge_heads(heads) @ w_o
 
 
 def _two_heads(x: Any, y: Any) -> list[Any]:
@@ -153,7 +152,7 @@ def _two_heads(x: Any, y: Any) -> list[Any]:
     def blocks(z: Any) -> Any:
         return xp.permute_dims(xp.reshape(z, (*z.shape[:-1], 2, e)), (0, 2, 1, 3))
 
-    return [(split_heads(x, 2), blocks(x)), (blocks(merge_heads(y)), y)]
+    return [(functional.split_heads(x, 2), blocks(x)), (blocks(functional.merge_heads(y)), y)]
 
 
 def _from_two_sources(x: Any, y: Any, w_q: Any, w_k: Any, w_v: Any) -> list[Any]:
@@ -177,12 +176,12 @@ def _seen(s: Any, t: Any, u: Any, w: Any) -> list[Any]:
 
     first = "top-left"
     return [
-        (number(masks.causal(s)), until(s, p)),
-        (number(masks.causal(t))[p:], until(t[p:], 0)),
-        (number(masks.causal(t))[:p], 0 * t[:p]),
-        (number(masks.causal(u, first)), until(u, 0)),
-        (number(masks.causal(w, first))[:n], until(w[:n], 0)),
-        (number(masks.causal(w, first))[n:], 0 * w[n:] + 1),
+        (number(functional.causal(s)), until(s, p)),
+        (number(functional.causal(t))[p:], until(t[p:], 0)),
+        (number(functional.causal(t))[:p], 0 * t[:p]),
+        (number(functional.causal(u, first)), until(u, 0)),
+        (number(functional.causal(w, first))[:n], until(w[:n], 0)),
+        (number(functional.causal(w, first))[n:], 0 * w[n:] + 1),
     ]
 
 
@@ -201,9 +200,9 @@ def _turned(x: Any, y: Any, cos: Any, sin: Any) -> list[Any]:
         return a * cos - b * sin, b * cos + a * sin
 
     return [
-        *zip(apart(rotate_interleaved(x, cos, sin)), turned(*apart(x)), strict=True),
-        *zip(halves(rotate_half(y, cos, sin)), turned(*halves(y)), strict=True),
-        *zip(apart(sinusoidal(cos, sin)), (sin, cos), strict=True),
+        *zip(apart(functional.rotate_interleaved(x, cos, sin)), turned(*apart(x)), strict=True),
+        *zip(halves(functional.rotate_half(y, cos, sin)), turned(*halves(y)), strict=True),
+        *zip(apart(functional.sinusoidal(cos, sin)), (sin, cos), strict=True),
     ]
 
 
@@ -215,15 +214,15 @@ def _of_tokens(x: Any, w_q: Any, w_k: Any, w_v: Any, w_o: Any, b_q: Any, b_o: An
 DEFINED: dict[str, tuple[dict[str, str], Callable[..., Any]]] = {
     "exponentials less the maximum": (
         {"s": "n m"},
-        lambda s: (exponentials(s) * powers(row_max(s)), powers(s)),
+        lambda s: (functional.exponentials(s) * functional.powers(functional.row_max(s)), functional.powers(s)),
     ),
     "linear": (
         {"q": "n f", "k": "m f", "v": "m d"},
-        lambda q, k, v: ((q @ k.mT @ v) / (q @ k.mT).sum(axis=-1, keepdims=True), linear_attention(q, k, v)),
+        lambda q, k, v: ((q @ k.mT @ v) / (q @ k.mT).sum(axis=-1, keepdims=True), streaming.linear_attention(q, k, v)),
     ),
     "first-step": (
         {"q": "1 f", "k": "1 f", "v": "1 d"},
-        lambda q, k, v: ((q @ (k.mT @ v)) / (q @ k.mT), causal_linear_attention(q, k, v)),
+        lambda q, k, v: ((q @ (k.mT @ v)) / (q @ k.mT), streaming.causal_linear_attention(q, k, v)),
     ),
     "later-step": ({"q": "p+1 f", "k": "p+1 f", "v": "p+1 d"}, _later_step),
     "merged": ({"s": "n a", "t": "n b", "v": "a d", "w": "b d"}, _merged),
@@ -239,8 +238,8 @@ DEFINED: dict[str, tuple[dict[str, str], Callable[..., Any]]] = {
     "unit-vectors": (
         {"x": "g n d"},
         lambda x: [
-            (unit(x), x / x.__array_namespace__().sqrt((x * x).sum(axis=-1, keepdims=True))),
-            (_times_root(unit(x)), rms_norm(x)),
+            (functional.unit(x), x / x.__array_namespace__().sqrt((x * x).sum(axis=-1, keepdims=True))),
+            (_times_root(functional.unit(x)), functional.rms_norm(x)),
         ],
     ),
     "of-tokens": (
@@ -250,7 +249,7 @@ DEFINED: dict[str, tuple[dict[str, str], Callable[..., Any]]] = {
     "log-sums": ({"q": "n d", "k": "m d", "v": "m e"}, _beside_output),
 }
 STATEMENTS = {name: _stated(*each) for name, each in PASSES.items()}
-STATEMENTS |= {name: Identity(Declared(arrays), sides, ()) for name, (arrays, sides) in DEFINED.items()}
+STATEMENTS |= {name: proving.Identity(proving.Declared(arrays), sides, ()) for name, (arrays, sides) in DEFINED.items()}
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.deep if n in LONG else ()) for n in STATEMENTS])

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, Latent, kind
-from symattn.attention.projections import grouped_attention, repeat_heads, tile_heads
+from symattn import Attention, InputError, Latent, functional, kind
 from tests.refusals import refuses
 
 pytestmark = pytest.mark.smoke
@@ -37,14 +36,14 @@ QKV = {"q": data(H, N, D_K), "k": data(G, M, D_K), "v": data(G, M, D_V)}
 
 def test_which_head_is_read() -> None:
     heads = np.arange(3)[:, None, None] + np.zeros((3, 2, 2))
-    assert [int(x) for x in repeat_heads(heads, 2)[:, 0, 0]] == [0, 0, 1, 1, 2, 2]
-    assert [int(x) for x in tile_heads(heads, 2)[:, 0, 0]] == [0, 1, 2, 0, 1, 2]
+    assert [int(x) for x in functional.repeat_heads(heads, 2)[:, 0, 0]] == [0, 0, 1, 1, 2, 2]
+    assert [int(x) for x in functional.tile_heads(heads, 2)[:, 0, 0]] == [0, 1, 2, 0, 1, 2]
 
 
 @pytest.mark.parametrize("batch", [(), (2,)])
 def test_grouped_attention_reads_the_head_of_its_group(batch: tuple[int, ...]) -> None:
     q, k, v = (_RNG.normal(size=(*batch, h, n, d)) for h, n, d in ((6, 3, 2), (2, 4, 2), (2, 4, 5)))
-    found = grouped_attention(Attention(), q, k, v)
+    found = functional.grouped_attention(Attention(), q, k, v)
     assert found.shape == (*batch, 6, 3, 5)
     for t in range(6):
         expected = single(q[..., t, :, :], k[..., t // 3, :, :], v[..., t // 3, :, :])

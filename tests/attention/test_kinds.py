@@ -12,10 +12,7 @@ import numpy as np
 import pytest
 import sympy
 
-from symattn import Alibi, Refused, Undecided, arrays, kind
-from symattn.arrays.ball import precision
-from symattn.arrays.modular import modular
-from symattn.arrays.special import Forbidden
+from symattn import Alibi, Refused, Undecided, arrays, kind, kinds
 from tests.arrays.residues import agree
 from tests.attention.definition import FLOATS, PAIRS, Definition, flat, looped, near, parts, same, truth
 from tests.attention.definitions import DEFINITIONS
@@ -107,11 +104,11 @@ def test_loops_over_another_specification_say_no(names: list[str]) -> None:
 def test_exact_elements_are_in_the_balls(names: list[str]) -> None:
     for definition in (EVERY[name] for name in names if not refused(EVERY[name], "exact")):
         exact = flat(definition.run(kind("exact").lift))
-        with precision(128):
+        with kinds.precision(128):
             narrow = flat(definition.run(kind("ball").lift))
         for x, ball, coarse in zip(exact, truth(definition), narrow, strict=True):
-            if isinstance(x, Forbidden):
-                assert isinstance(ball, Forbidden)
+            if isinstance(x, kinds.Forbidden):
+                assert isinstance(ball, kinds.Forbidden)
                 continue
             assert ball.overlaps(x.arb(300))
             assert coarse.overlaps(x.arb(200))
@@ -121,13 +118,15 @@ def test_exact_elements_are_in_the_balls(names: list[str]) -> None:
 @pytest.mark.parametrize("seed", [0, 5])
 @pytest.mark.parametrize("names", groups(EVERY, 8), ids=itemgetter(0))
 def test_residues_are_the_image_of_the_exact_elements(names: list[str], seed: int) -> None:
-    of = modular(*PAIRS[seed], seed=seed)
+    of = kinds.modular(*PAIRS[seed], seed=seed)
     for definition in (EVERY[name] for name in names if not refused(EVERY[name], "modular", of.lift)):
         found = parts(definition.run(of.lift))
         if definition.any_function or "exact" in definition.refused:
             continue
         for got, wanted in zip(found, parts(definition.run(kind("exact").lift)), strict=True):
-            finite = np.array([not isinstance(x, Forbidden) for x in wanted.entries.flat]).reshape(wanted.entries.shape)
+            finite = np.array([not isinstance(x, kinds.Forbidden) for x in wanted.entries.flat]).reshape(
+                wanted.entries.shape
+            )
             # logarithms are compared as powers, which −∞ has none of
             assert agree(got, wanted) if finite.all() else agree(got[finite], wanted[finite])
 
@@ -135,8 +134,8 @@ def test_residues_are_the_image_of_the_exact_elements(names: list[str], seed: in
 @pytest.mark.parametrize("name", one_in(6, EVERY))
 def test_sympy_has_the_values(name: str) -> None:
     for x, ball in zip(flat(EVERY[name].run(kind("symbolic").lift)), truth(EVERY[name]), strict=True):
-        if isinstance(ball, Forbidden):
-            assert isinstance(x, Forbidden)
+        if isinstance(ball, kinds.Forbidden):
+            assert isinstance(x, kinds.Forbidden)
         else:
             assert abs(sympy.N(x, 40) - sympy.Float(ball.mid().str(45, radius=False), 45)) < sympy.Float("1e-35")
 
@@ -156,7 +155,11 @@ def test_letters_at_numbers_have_the_values(name: str) -> None:
     found = flat(EVERY[name].run(lift))
     with mpmath.workdps(50):
         for x, ball in zip(found, truth(EVERY[name]), strict=True):
-            assert isinstance(x, Forbidden) if isinstance(ball, Forbidden) else near(ball, evaluated(x, values))
+            assert (
+                isinstance(x, kinds.Forbidden)
+                if isinstance(ball, kinds.Forbidden)
+                else near(ball, evaluated(x, values))
+            )
 
 
 def evaluated(x: Any, values: dict[Any, Any]) -> Any:
@@ -203,7 +206,7 @@ def test_floats_are_within_the_rounding_errors_of_their_operations(dtype: str, n
     assert told.all() or dtype in SMALL or (name in VARIANTS and short)
     plain = np.concatenate([x.astype(float).ravel() for x in got])
     for x, ball, r in zip(plain[told], np.array(truth(definition), dtype=object)[told], radius[told], strict=True):
-        assert x == -np.inf if isinstance(ball, Forbidden) else abs(x - float(ball.mid())) <= r
+        assert x == -np.inf if isinstance(ball, kinds.Forbidden) else abs(x - float(ball.mid())) <= r
 
 
 def radii(name: str, dtype: Any, like: list[np.ndarray]) -> list[np.ndarray]:

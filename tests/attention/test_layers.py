@@ -9,11 +9,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from symattn import InputError, Refused, kind, rounded
-from symattn.arrays.ball import precision
-from symattn.arrays.indexed import Indexed
+from symattn import InputError, Refused, functional, kind, kinds, rounded
 from symattn.attention.layers import steps
-from symattn.attention.norms import layer_norm, rms_norm
 from tests.attention.by_loops import normed
 from tests.attention.definition import nested
 from tests.attention.transformer_loops import ACTIVATIONS
@@ -38,7 +35,7 @@ def expected(name: str, digits: int = 30) -> list[Any]:
 
 @pytest.mark.parametrize("name", steps.ACTIVATIONS)
 def test_activations_in_balls(name: str) -> None:
-    with precision(128):
+    with kinds.precision(128):
         got = steps.ACTIVATIONS[name].run(kind("ball").lift(POINTS)).entries
     assert all(x.rad() < 2.0**-100 for x in got)
     with mp.workdps(40):
@@ -87,7 +84,7 @@ def test_gelu_on_numpy_without_erf_is_that_of_the_standard_library() -> None:
 
 
 def test_activations_on_letters() -> None:
-    letters = Indexed.letters("x", "n", "d")
+    letters = kinds.Indexed.letters("x", "n", "d")
     for run in (steps.relu, steps.gelu, steps.sigmoid, steps.silu):
         assert run(letters).shape == letters.shape
     symbols = kind("symbolic").letters("x", 2)
@@ -103,8 +100,8 @@ def test_norms_by_loops(centred: bool, eps: Any, given: str) -> None:
     rows[..., 0] += 1 / 8
     gain, bias = RNG.integers(-8, 9, 5) / 4, RNG.integers(-8, 9, 5) / 4
     arrays = {"gain": gain, "bias": bias}
-    norm = layer_norm if centred else rms_norm
-    with precision(128):
+    norm = functional.layer_norm if centred else functional.rms_norm
+    with kinds.precision(128):
         lift = kind("ball").lift
         got = norm(lift(rows), eps, **{n: lift(arrays[n]) for n in given.split()}).entries
     for index in np.ndindex(2, 3):
@@ -117,12 +114,12 @@ def test_norms_by_loops(centred: bool, eps: Any, given: str) -> None:
 
 def test_eps_stands_inside_the_root() -> None:
     x = kind("exact").lift([[3, 3]])
-    assert str(rms_norm(x, 7).entries[0, 0]) == "3/4"
-    assert str(layer_norm(kind("exact").lift([[1, -1]]), 3).entries[0, 0]) == "1/2"
+    assert str(functional.rms_norm(x, 7).entries[0, 0]) == "3/4"
+    assert str(functional.layer_norm(kind("exact").lift([[1, -1]]), 3).entries[0, 0]) == "1/2"
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
-@pytest.mark.parametrize("norm", [layer_norm, rms_norm])
+@pytest.mark.parametrize("norm", [functional.layer_norm, functional.rms_norm])
 def test_norms_in_floats_lie_within_their_bound(norm: Any, dtype: str) -> None:
     rng = np.random.default_rng(3)  # its own: which entries are far from 0 must not hang on the tests that ran before
     x, gain = rng.normal(size=(4, 6)).astype(dtype), rng.normal(size=6).astype(dtype)

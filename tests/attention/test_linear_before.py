@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symattn import streaming
 from symattn.attention import linear
 from tests.attention.definition import drawn, exactly, legal, proved
 
@@ -28,30 +29,30 @@ def by_loops(q: Any, k: Any, v: Any, state: Any, bonus: Any, g: Any = None) -> A
 
 
 def scanned(step: Any, bounds: Any, q: Any, k: Any, v: Any, state: Any, bonus: Any, g: Any = None) -> Any:
-    return linear.scan(partial(step, bonus=bonus), state, bounds, q, k, v, *([] if g is None else [g]))
+    return streaming.scan(partial(step, bonus=bonus), state, bounds, q, k, v, *([] if g is None else [g]))
 
 
-STEPS = partial(scanned, linear.step_read_before, range(N + 1))
-CHUNKS = partial(scanned, linear.chunk_read_before, BOUNDS)
+STEPS = partial(scanned, streaming.step_read_before, range(N + 1))
+CHUNKS = partial(scanned, streaming.chunk_read_before, BOUNDS)
 
 
 @pytest.mark.parametrize("gates", GATES)
 def test_every_form_is_the_recurrence(gates: str) -> None:
     given = PLAIN | GATES[gates]
-    for form in (STEPS, CHUNKS, partial(scanned, linear.chunk_read_before, (0, N))):
+    for form in (STEPS, CHUNKS, partial(scanned, streaming.chunk_read_before, (0, N))):
         assert exactly(form, by_loops, given)
     assert legal(CHUNKS, given)
     empty = given | {"state": 0 * given["state"]}
-    pairs = lambda state, **x: linear.products_read_before(**x)  # noqa: E731
+    pairs = lambda state, **x: streaming.products_read_before(**x)  # noqa: E731
     assert exactly(pairs, lambda **x: by_loops(**x)[1], empty)
     assert not exactly(pairs, lambda **x: by_loops(**x)[1], given)
 
 
 def test_a_step_that_is_read_before_is_the_same_without_a_bonus() -> None:
     def alone(state: Any, q: Any, k: Any, v: Any, g: Any, bonus: Any) -> Any:
-        return linear.step_read_before(state, q, k, v, g)
+        return streaming.step_read_before(state, q, k, v, g)
 
-    reading = lambda *x, bonus: linear.reading_before(linear.gated_step)(*x)  # noqa: E731
+    reading = lambda *x, bonus: linear.reading_before(streaming.gated_step)(*x)  # noqa: E731
     given = PLAIN | GATES["feature"]
     assert exactly(partial(scanned, reading, range(N + 1)), partial(scanned, alone, range(N + 1)), given)
 
@@ -59,7 +60,7 @@ def test_a_step_that_is_read_before_is_the_same_without_a_bonus() -> None:
 FALSE: dict[str, Any] = {
     "no bonus": lambda bonus, **x: CHUNKS(bonus=0 * bonus, **x),
     "the state after": lambda bonus, **x: scanned(
-        lambda *a, bonus: linear.gated_step(*a), range(N + 1), bonus=bonus, **x
+        lambda *a, bonus: streaming.gated_step(*a), range(N + 1), bonus=bonus, **x
     ),
     "no decay": lambda g, **x: CHUNKS(g=0 * g, **x),
     "decayed before it is read": lambda q, g, **x: CHUNKS(q=q * g.__array_namespace__().exp(g), g=g, **x),
@@ -79,10 +80,10 @@ def test_chunks_of_three_tokens_for_all_sizes_of_keys_and_values() -> None:
     shapes = {"q": f"{n} f", "k": f"{n} f", "v": f"{n} w", "g": f"{n} f", "bonus": "1 f", "state": "f w"}
 
     def tokens(q: Any, k: Any, v: Any, g: Any, bonus: Any, state: Any, size: Any) -> Any:
-        return linear.scan(partial(linear.step_read_before, bonus=bonus), state, range(4), q, k, v, g)
+        return streaming.scan(partial(streaming.step_read_before, bonus=bonus), state, range(4), q, k, v, g)
 
     def one(q: Any, k: Any, v: Any, g: Any, bonus: Any, state: Any, size: Any) -> Any:
-        return linear.chunk_read_before(state, q, k, v, g, bonus)
+        return streaming.chunk_read_before(state, q, k, v, g, bonus)
 
     assert proved(tokens, one, shapes)
     assert not proved(tokens, lambda bonus, **x: one(bonus=2 * bonus, **x), shapes)

@@ -7,9 +7,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from symattn import Undecided, kind
+from symattn import Undecided, functional, kind, streaming
 from symattn.attention import linear
-from symattn.attention.softmax import powers, softmax
 from tests.attention.definition import EXACT, drawn, exactly, legal, proved
 
 N, BOUNDS = 5, (0, 1, 4, 5)
@@ -33,16 +32,16 @@ def by_loops(q: Any, k: Any, v: Any, state: Any, beta: Any, g: Any = None) -> An
 
 
 def scanned(step: Any, bounds: Any, q: Any, k: Any, v: Any, state: Any, beta: Any, g: Any = None) -> Any:
-    return linear.scan(step, state, bounds, q, k, v, beta, *([] if g is None else [g]))
+    return streaming.scan(step, state, bounds, q, k, v, beta, *([] if g is None else [g]))
 
 
-STEPS, CHUNKS = partial(scanned, linear.delta_token, range(N + 1)), partial(scanned, linear.delta_chunk, BOUNDS)
+STEPS, CHUNKS = partial(scanned, streaming.delta_token, range(N + 1)), partial(scanned, streaming.delta_chunk, BOUNDS)
 
 
 @pytest.mark.parametrize("gates", GATES)
 def test_every_form_is_the_recurrence(gates: str) -> None:
     given = GIVEN[gates]
-    for form in (STEPS, CHUNKS, partial(scanned, linear.delta_chunk, (0, N))):
+    for form in (STEPS, CHUNKS, partial(scanned, streaming.delta_chunk, (0, N))):
         assert exactly(form, by_loops, given)
     assert legal(STEPS, given)
     assert legal(CHUNKS, given)
@@ -71,10 +70,10 @@ def test_a_chunk_solves_its_triangular_system() -> None:
 
 def test_unit_keys_and_full_rates_replace_what_is_stored() -> None:
     k, v = EXACT.lift([["3/5", "4/5"]]), EXACT.lift(PLAIN["v"][:1])
-    state, output = linear.delta_chunk(EXACT.lift(PLAIN["state"]), k, k, v, EXACT.lift([[1]]))
+    state, output = streaming.delta_chunk(EXACT.lift(PLAIN["state"]), k, k, v, EXACT.lift([[1]]))
     assert (output == v).all()
     assert (k @ state == v).all()
-    assert not (linear.delta_chunk(EXACT.lift(PLAIN["state"]), k, k, v, EXACT.lift([["1/2"]]))[1] == v).any()
+    assert not (streaming.delta_chunk(EXACT.lift(PLAIN["state"]), k, k, v, EXACT.lift([["1/2"]]))[1] == v).any()
 
 
 # -- what is wrong ---------------------------------------------------------------------------------------------------
@@ -86,7 +85,7 @@ def undecayed_read(state: Any, q: Any, k: Any, v: Any, beta: Any, g: Any) -> tup
 
 def decayed_after(state: Any, q: Any, k: Any, v: Any, beta: Any, g: Any) -> tuple[Any, Any]:
     """The correction decays too."""
-    state = linear.decayed(linear.delta_step(state, k, v, beta), g)
+    state = linear.decayed(streaming.delta_step(state, k, v, beta), g)
     return state, q @ state
 
 
@@ -106,7 +105,7 @@ def undecayed_scores(state: Any, q: Any, k: Any, v: Any, beta: Any, g: Any) -> t
     xp, sums = g.__array_namespace__(), linear.gate_sums(g)
     u = linear.corrected(k, v, beta, sums) - linear.corrected(k, k * xp.exp(sums), beta, sums) @ state
     output = (q * xp.exp(sums)) @ state + linear.decayed_scores(q, k) @ u
-    return linear.delta_chunk(state, q, k, v, beta, g)[0], output
+    return streaming.delta_chunk(state, q, k, v, beta, g)[0], output
 
 
 def test_the_chunk_that_is_changed_is_right_unchanged() -> None:
@@ -164,13 +163,15 @@ def test_chunks_of_three_tokens_for_all_sizes_of_keys_and_values(features: str) 
         shapes["g"] = f"{n} {features}"
 
     def tokens(q: Any, k: Any, v: Any, state: Any, beta: Any, size: Any, g: Any = None) -> Any:
-        return scanned(linear.delta_token, range(4), q, k, v, state, beta, g)
+        return scanned(streaming.delta_token, range(4), q, k, v, state, beta, g)
 
     def one(q: Any, k: Any, v: Any, state: Any, beta: Any, size: Any, g: Any = None) -> Any:
-        return linear.delta_chunk(state, q, k, v, beta, g)
+        return streaming.delta_chunk(state, q, k, v, beta, g)
 
     def uncorrected(q: Any, k: Any, v: Any, state: Any, beta: Any, size: Any, g: Any = None) -> Any:
-        return scanned(lambda s, *x: linear.delta_token(s, *x[:3], 2 * x[3], *x[4:]), range(4), q, k, v, state, beta, g)
+        return scanned(
+            lambda s, *x: streaming.delta_token(s, *x[:3], 2 * x[3], *x[4:]), range(4), q, k, v, state, beta, g
+        )
 
     assert proved(tokens, one, shapes)
     assert not proved(uncorrected, one, shapes)
@@ -187,9 +188,9 @@ def number(function: Any, x: Any) -> Any:
 
 ENTRIES = {
     "identity": (lambda x: x, lambda x: x),
-    "elu + 1": (linear.elu_plus_one, lambda x: x + 1 if x > 0 else x.exp()),
-    "relu": (linear.relu, lambda x: x if x > 0 else 0 * x),
-    "exponential": (powers, lambda x: x.exp()),
+    "elu + 1": (streaming.elu_plus_one, lambda x: x + 1 if x > 0 else x.exp()),
+    "relu": (streaming.relu, lambda x: x if x > 0 else 0 * x),
+    "exponential": (functional.powers, lambda x: x.exp()),
 }
 
 
@@ -210,29 +211,29 @@ def test_positive_random_features() -> None:
         wanted = [
             [mpmath.exp(mpmath.fdot(w, x) - mpmath.fdot(x, x) / 2) / 2 for w in W.tolist()] for x in DATA["q"].tolist()
         ]
-    got = linear.positive_random(EXACT.lift(DATA["q"]), EXACT.lift(W))
+    got = streaming.positive_random(EXACT.lift(DATA["q"]), EXACT.lift(W))
     assert got.shape == (4, 4)
     for a, b in zip(got.entries.flat, np.array(wanted, dtype=object).flat, strict=True):
         assert abs(mpmath.mpf(a.decimal(25)) / b - 1) < 1e-20
     assert (got > 0).all()
-    assert legal(lambda q, k, v: linear.positive_random(q, q.__array_namespace__().asarray(W, dtype=q.dtype)), DATA)
+    assert legal(lambda q, k, v: streaming.positive_random(q, q.__array_namespace__().asarray(W, dtype=q.dtype)), DATA)
 
 
 def features(x: Any, shift: Any = 0) -> Any:
-    return linear.positive_random(x, x.__array_namespace__().asarray(W, dtype=x.dtype), shift)
+    return streaming.positive_random(x, x.__array_namespace__().asarray(W, dtype=x.dtype), shift)
 
 
 def test_a_shift_of_features_cancels() -> None:
     """One for all keys, and one for each query."""
 
     def plain(q: Any, k: Any, v: Any) -> Any:
-        return linear.linear_attention(features(q), features(k), v)
+        return streaming.linear_attention(features(q), features(k), v)
 
     def shifted(q: Any, k: Any, v: Any) -> Any:
-        return linear.linear_attention(features(q, q[:, :1]), features(k, 3), v)
+        return streaming.linear_attention(features(q, q[:, :1]), features(k, 3), v)
 
     def each_key(q: Any, k: Any, v: Any) -> Any:
-        return linear.linear_attention(features(q), features(k, k[:, :1]), v)
+        return streaming.linear_attention(features(q), features(k, k[:, :1]), v)
 
     assert exactly(shifted, plain, DATA)
     assert not exactly(each_key, plain, DATA)
@@ -242,20 +243,22 @@ def test_many_directions_come_near_softmax() -> None:
     """The mean over directions of N(0, I); without ‖x‖²/2 it comes near something else."""
     draw = np.random.default_rng(0)
     q, k, v = (draw.normal(size=shape) / 2 for shape in ((4, 3), (5, 3), (5, 2)))
-    wanted = softmax(q @ k.T) @ v
+    wanted = functional.softmax(q @ k.T) @ v
     errors = [
-        np.abs(linear.linear_attention(linear.positive_random(q, w), linear.positive_random(k, w), v) - wanted).max()
+        np.abs(
+            streaming.linear_attention(streaming.positive_random(q, w), streaming.positive_random(k, w), v) - wanted
+        ).max()
         for w in (draw.normal(size=(m, 3)) for m in (100, 100_000))
     ]
     assert errors[1] < 5e-3 < errors[0]
     w = draw.normal(size=(100_000, 3))
-    assert np.abs(linear.linear_attention(np.exp(q @ w.T), np.exp(k @ w.T), v) - wanted).max() > 5e-3
+    assert np.abs(streaming.linear_attention(np.exp(q @ w.T), np.exp(k @ w.T), v) - wanted).max() > 5e-3
 
 
-@pytest.mark.parametrize("feature", [linear.elu_plus_one, powers, features])
+@pytest.mark.parametrize("feature", [streaming.elu_plus_one, functional.powers, features])
 def test_features_by_chunks_are_causal_linear_attention(feature: Any) -> None:
     def products(q: Any, k: Any, v: Any) -> Any:
-        return linear.scan(linear.gated_chunk, linear.empty_state(k, v), (0, 1, 3, 4), q, k, v).output
+        return streaming.scan(streaming.gated_chunk, streaming.empty_state(k, v), (0, 1, 3, 4), q, k, v).output
 
     def chunked(q: Any, k: Any, v: Any) -> Any:
         return linear.normalised(products, feature(q), feature(k), v)
@@ -269,21 +272,21 @@ def test_features_by_chunks_are_causal_linear_attention(feature: Any) -> None:
         return v.__array_namespace__().stack(rows)
 
     assert exactly(chunked, by_loops, DATA)
-    assert exactly(lambda q, k, v: linear.causal_linear_attention(feature(q), feature(k), v), by_loops, DATA)
+    assert exactly(lambda q, k, v: streaming.causal_linear_attention(feature(q), feature(k), v), by_loops, DATA)
     assert legal(chunked, DATA)
-    assert not exactly(lambda q, k, v: linear.linear_attention(feature(q), feature(k), v), by_loops, DATA)
+    assert not exactly(lambda q, k, v: streaming.linear_attention(feature(q), feature(k), v), by_loops, DATA)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_large_numbers_do_not_overflow(dtype: str) -> None:
     x = kind(dtype).lift([[-1000, 1000, 0]])
-    assert (linear.elu_plus_one(x) == kind(dtype).lift([[0, 1001, 1]])).all()
-    assert (linear.relu(x) == kind(dtype).lift([[0, 1000, 0]])).all()
+    assert (streaming.elu_plus_one(x) == kind(dtype).lift([[0, 1001, 1]])).all()
+    assert (streaming.relu(x) == kind(dtype).lift([[0, 1000, 0]])).all()
 
 
 def test_letters_have_no_sign() -> None:
     """Which branch is taken depends on the numbers: it is not guessed."""
-    for feature in (linear.elu_plus_one, linear.relu):
+    for feature in (streaming.elu_plus_one, streaming.relu):
         with pytest.raises(Undecided):
             proved(lambda x, size, f=feature: f(x), lambda x, size: x, {"x": "n f"})
 
@@ -292,10 +295,10 @@ def test_reassociated_for_all_sizes() -> None:
     shapes = {"q": "n d", "k": "m d", "v": "m w", "w": "f d"}
 
     def form(q: Any, k: Any, v: Any, w: Any, size: Any) -> Any:
-        return linear.linear_attention(linear.positive_random(q, w), linear.positive_random(k, w), v)
+        return streaming.linear_attention(streaming.positive_random(q, w), streaming.positive_random(k, w), v)
 
     def definition(change: int, q: Any, k: Any, v: Any, w: Any, size: Any) -> Any:
-        scores = linear.positive_random(q, w) @ (change * linear.positive_random(k, w)).mT
+        scores = streaming.positive_random(q, w) @ (change * streaming.positive_random(k, w)).mT
         return (scores @ v) / v.__array_namespace__().sum(scores, axis=-1, keepdims=True) * change
 
     assert proved(form, partial(definition, 1), shapes)

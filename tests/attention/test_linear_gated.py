@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symattn import streaming
 from symattn.attention import linear
 from tests.attention.definition import EXACT, drawn, exactly, legal, proved
 
@@ -39,17 +40,17 @@ def by_loops(q: Any, k: Any, v: Any, state: Any = None, g: Any = None) -> Any:
 
 
 def scanned(step: Any, bounds: Any, q: Any, k: Any, v: Any, state: Any = None, g: Any = None) -> Any:
-    start = linear.empty_state(k, v) if state is None else state
-    return linear.scan(step, start, bounds, q, k, v, *([] if g is None else [g]))
+    start = streaming.empty_state(k, v) if state is None else state
+    return streaming.scan(step, start, bounds, q, k, v, *([] if g is None else [g]))
 
 
-STEPS, CHUNKS = partial(scanned, linear.gated_step, range(N + 1)), partial(scanned, linear.gated_chunk, BOUNDS)
+STEPS, CHUNKS = partial(scanned, streaming.gated_step, range(N + 1)), partial(scanned, streaming.gated_chunk, BOUNDS)
 
 
 @pytest.mark.parametrize("gates", GATES)
 def test_every_form_is_the_sum_over_earlier_tokens(gates: str) -> None:
     given = data(gates, "state")
-    for form in (linear.gated_products, lambda **x: STEPS(**x).output, lambda **x: CHUNKS(**x).output):
+    for form in (streaming.gated_products, lambda **x: STEPS(**x).output, lambda **x: CHUNKS(**x).output):
         assert exactly(form, by_loops, given)
         assert legal(form, given)
 
@@ -58,14 +59,14 @@ def test_every_form_is_the_sum_over_earlier_tokens(gates: str) -> None:
 def test_a_state_goes_on(gates: str) -> None:
     """From a state that is there, and in two calls: as in generation after a prompt."""
     given = data(gates)
-    for form in (STEPS, CHUNKS, partial(scanned, linear.gated_chunk, (0, N))):
+    for form in (STEPS, CHUNKS, partial(scanned, streaming.gated_chunk, (0, N))):
         assert exactly(lambda f=form, **x: f(**x).output, by_loops, given)
         assert exactly(form, STEPS, given)
     assert legal(CHUNKS, given)
 
     def in_two(state: Any, **tokens: Any) -> Any:
-        first = scanned(linear.gated_chunk, (0, 1, 4), state=state, **{n: x[:4] for n, x in tokens.items()})
-        last = scanned(linear.gated_step, range(3), state=first.state, **{n: x[4:] for n, x in tokens.items()})
+        first = scanned(streaming.gated_chunk, (0, 1, 4), state=state, **{n: x[:4] for n, x in tokens.items()})
+        last = scanned(streaming.gated_step, range(3), state=first.state, **{n: x[4:] for n, x in tokens.items()})
         return last.state, state.__array_namespace__().concat([first.output, last.output], axis=0)
 
     assert exactly(in_two, STEPS, given)
@@ -73,16 +74,16 @@ def test_a_state_goes_on(gates: str) -> None:
 
 def test_without_gates_it_is_causal_linear_attention() -> None:
     given = data("none", "state")
-    assert exactly(linear.gated_products, linear.causal_products, given)
+    assert exactly(streaming.gated_products, streaming.causal_products, given)
     features = {name: x * x + 1 if name in "qk" else x for name, x in given.items()}
-    for form in (linear.gated_products, lambda q, k, v: CHUNKS(q, k, v).output):
-        assert exactly(partial(linear.normalised, form), linear.causal_linear_attention, features)
+    for form in (streaming.gated_products, lambda q, k, v: CHUNKS(q, k, v).output):
+        assert exactly(partial(linear.normalised, form), streaming.causal_linear_attention, features)
     assert not exactly(partial(linear.normalised, by_loops), by_loops, features)
 
 
 def test_batches_and_heads() -> None:
     given = drawn(44, q=(2, 3, N, 2), k=(2, 3, N, 2), v=(2, 3, N, 3), g=(2, 3, N, 1))
-    got = linear.scan(linear.gated_chunk, linear.empty_state(given["k"], given["v"]), BOUNDS, *given.values())
+    got = streaming.scan(streaming.gated_chunk, streaming.empty_state(given["k"], given["v"]), BOUNDS, *given.values())
     for place in np.ndindex(2, 3):
         np.testing.assert_allclose(got.output[place], by_loops(**{n: x[place] for n, x in given.items()}), rtol=1e-12)
 
@@ -96,13 +97,15 @@ def late_decay(state: Any, q: Any, k: Any, v: Any, g: Any) -> tuple[Any, Any]:
 
 def state_kept(state: Any, q: Any, k: Any, v: Any, g: Any) -> tuple[Any, Any]:
     """A chunk whose state does not decay."""
-    return state + linear.gated_chunk(0 * state, q, k, v, g)[0], linear.gated_chunk(state, q, k, v, g)[1]
+    return state + streaming.gated_chunk(0 * state, q, k, v, g)[0], streaming.gated_chunk(state, q, k, v, g)[1]
 
 
 def undecayed_keys(state: Any, q: Any, k: Any, v: Any, g: Any) -> tuple[Any, Any]:
     """A chunk whose own keys enter the state undecayed."""
     xp = g.__array_namespace__()
-    return linear.decayed(state, xp.sum(g, axis=-2, keepdims=True)) + k.mT @ v, linear.gated_chunk(state, q, k, v, g)[1]
+    return linear.decayed(state, xp.sum(g, axis=-2, keepdims=True)) + k.mT @ v, streaming.gated_chunk(
+        state, q, k, v, g
+    )[1]
 
 
 FALSE = {
@@ -111,7 +114,7 @@ FALSE = {
     "the state does not decay": partial(scanned, state_kept, BOUNDS),
     "keys of a chunk do not decay": partial(scanned, undecayed_keys, BOUNDS),
     "a chunk begins late": lambda q, k, v, state, g: scanned(
-        linear.gated_chunk,
+        streaming.gated_chunk,
         (0, 1, 4, 5),
         *(q.__array_namespace__().concat([x[:2], x[3:]], axis=0) for x in (q, k, v)),
         state,
@@ -150,12 +153,12 @@ def test_retention_decays_by_powers() -> None:
     gates = _constant(gamma)
     assert gates.shape == (N, 1)
     for found in (
-        linear.gated_products(q, k, v, gates),
+        streaming.gated_products(q, k, v, gates),
         CHUNKS(q, k, v, g=gates).output,
         STEPS(q, k, v, g=gates).output,
     ):
         assert (found == wanted).all()
-    assert not (linear.gated_products(q, k, v, _constant(gamma / 2)) == wanted).all()
+    assert not (streaming.gated_products(q, k, v, _constant(gamma / 2)) == wanted).all()
 
 
 def test_a_selective_state_space_by_its_recurrence() -> None:
@@ -183,7 +186,7 @@ def test_strong_gates_do_not_overflow() -> None:
     """Gates of −200 for each token: what is masked would be e^{+1000}, and is not computed."""
     q, k, v = (PLAIN[name].astype(np.float32) for name in "qkv")
     g = np.full((N, 1), -200, dtype=np.float32)
-    for found in (linear.gated_products(q, k, v, g), CHUNKS(q, k, v, g=g).output, STEPS(q, k, v, g=g).output):
+    for found in (streaming.gated_products(q, k, v, g), CHUNKS(q, k, v, g=g).output, STEPS(q, k, v, g=g).output):
         np.testing.assert_allclose(found, (q * k).sum(axis=1, keepdims=True) * v, rtol=1e-6)
 
 
@@ -193,17 +196,17 @@ CHUNKED = {"q": "a+b f", "k": "a+b f", "v": "a+b w", "state": "f w"}
 
 def two_chunks(q: Any, k: Any, v: Any, state: Any, size: Any) -> Any:
     a, b = size["a"], size["b"]
-    return linear.scan(linear.gated_chunk, state, (0, a, a + b), q, k, v)
+    return streaming.scan(streaming.gated_chunk, state, (0, a, a + b), q, k, v)
 
 
 def one_chunk(q: Any, k: Any, v: Any, state: Any, size: Any) -> Any:
-    return linear.gated_chunk(state, q, k, v)
+    return streaming.gated_chunk(state, q, k, v)
 
 
 def forgetful(q: Any, k: Any, v: Any, state: Any, size: Any) -> Any:
     a = size["a"]
-    first = linear.gated_chunk(state, q[:a], k[:a], v[:a])[1]
-    last, output = linear.gated_chunk(state, q[a:], k[a:], v[a:])
+    first = streaming.gated_chunk(state, q[:a], k[:a], v[:a])[1]
+    last, output = streaming.gated_chunk(state, q[a:], k[a:], v[a:])
     return last, q.__array_namespace__().concat([first, output], axis=0)
 
 
@@ -245,10 +248,10 @@ def test_a_chunk_of_one_token_is_a_step_for_all_sizes(features: str) -> None:
     shapes = {"q": "1 f", "k": "1 f", "v": "1 w", "state": "f w", "g": f"1 {features}"}
 
     def step(q: Any, k: Any, v: Any, state: Any, g: Any, size: Any) -> Any:
-        return linear.gated_step(state, q, k, v, g)
+        return streaming.gated_step(state, q, k, v, g)
 
     def chunk(q: Any, k: Any, v: Any, state: Any, g: Any, size: Any) -> Any:
-        return linear.gated_chunk(state, q, k, v, g)
+        return streaming.gated_chunk(state, q, k, v, g)
 
     assert proved(chunk, step, shapes)
     assert not proved(chunk, lambda size, state, **x: late_decay(state, **x), shapes)

@@ -8,13 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Refused, kind
-from symattn.arrays.indexed import Indexed
-from symattn.attention import masks
-from symattn.attention.scores import dot_scores
-from symattn.attention.softmax import softmax
-from symattn.proof.prover import prove
-from symattn.proof.statement import Declared, Letters
+from symattn import Attention, Refused, functional, kind, kinds, proving
 from tests.attention.by_loops import may
 from tests.refusals import refuses
 
@@ -28,17 +22,17 @@ def cases() -> Iterator[tuple[str, Any, Attention]]:
     for left, right in product(sides, sides):
         if (left, right) != (None, None):
             spec = Attention(window=(left, right))
-            yield f"window {left} {right}", lambda s, a, p=(left, right): masks.sides(s, *p, a), spec
+            yield f"window {left} {right}", lambda s, a, p=(left, right): functional.sides(s, *p, a), spec
     for size in (1, 2, 4, 30):
         yield (
             f"blocks of {size}",
-            lambda s, a, b=size: masks.blocks(s, masks.block_bounds(s, b), a),
+            lambda s, a, b=size: functional.blocks(s, functional.block_bounds(s, b), a),
             Attention(block=size),
         )
     for length in (0, 1, 3, 30):
         spec = Attention(causal=True, prefix=length or None)
-        yield f"prefix of {length}", lambda s, a, p=length: masks.prefix(s, p, a), spec
-    yield "causal", masks.causal, Attention(causal=True)
+        yield f"prefix of {length}", lambda s, a, p=length: functional.prefix(s, p, a), spec
+    yield "causal", functional.causal, Attention(causal=True)
 
 
 CASES = {name: (mask, spec) for name, mask, spec in cases()}
@@ -75,7 +69,7 @@ def test_other_words_are_told_apart() -> None:
 def test_a_known_picture() -> None:
     """The example of the causal mask in chunks of 4 that Modular documents for Llama 4 (``ChunkedCausalMask``)."""
     s = np.zeros((7, 10))
-    found = masks.causal(s) & masks.blocks(s, masks.block_bounds(s, 4))
+    found = functional.causal(s) & functional.blocks(s, functional.block_bounds(s, 4))
     rows = ["1111", "00001", "000011", "0000111", "00001111", "000000001", "0000000011"]
     assert [list(map(int, row.ljust(10, "0"))) for row in rows] == found.astype(int).tolist()
 
@@ -84,23 +78,25 @@ def test_the_sliding_window_is_one_with_sides() -> None:
     for n_q, n_k in SIZES:
         s = np.zeros((n_q, n_k))
         for width in (1, 2, 5):
-            assert np.array_equal(masks.window(s, width), masks.sides(s, width - 1, 0))
-            assert np.array_equal(masks.window(s, width), masks.causal(s) & masks.sides(s, width - 1, None))
-        assert not np.array_equal(masks.window(np.zeros((3, 3)), 2), masks.sides(np.zeros((3, 3)), 2, 0))
+            assert np.array_equal(functional.window(s, width), functional.sides(s, width - 1, 0))
+            assert np.array_equal(
+                functional.window(s, width), functional.causal(s) & functional.sides(s, width - 1, None)
+            )
+        assert not np.array_equal(functional.window(np.zeros((3, 3)), 2), functional.sides(np.zeros((3, 3)), 2, 0))
 
 
 def test_a_window_without_sides_is_refused() -> None:
-    refuses(masks.sides, np.zeros((2, 2)), says="open on both sides")
+    refuses(functional.sides, np.zeros((2, 2)), says="open on both sides")
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_padding_by_lengths(side: str) -> None:
     lengths = np.array([[0, 3], [4, 1]])
-    keep = masks.real_keys(lengths, 4, side)
+    keep = functional.real_keys(lengths, 4, side)
     for place in np.ndindex(2, 2):
         n = int(lengths[place])
         assert keep[place].tolist() == ([True] * n + [False] * (4 - n))[:: 1 if side == "right" else -1]
-    assert masks.padding(keep).shape == (2, 2, 1, 4)
+    assert functional.padding(keep).shape == (2, 2, 1, 4)
 
 
 def test_left_and_right_padding_give_the_same_rows() -> None:
@@ -109,7 +105,7 @@ def test_left_and_right_padding_give_the_same_rows() -> None:
     draw = np.random.default_rng(3)
     long = [tuple(exact.lift(draw.integers(-3, 4, (n, d)) / 2) for d in (2, 2, 3)) for n in (2, 3)]
     for side in ("left", "right"):
-        keep = masks.real_keys(np.array([2, 3]), 4, side)
+        keep = functional.real_keys(np.array([2, 3]), 4, side)
         for b, qkv in enumerate(long):
             n = int(qkv[0].shape[0])
             fill = [exact.lift(np.full((4 - n, int(x.shape[1])), 7.0)) for x in qkv]
@@ -129,42 +125,44 @@ def test_masks_of_other_kinds_are_plain(name: str) -> None:
 
 # -- for all sizes ----------------------------------------------------------------------------------------------------
 def world(**shapes: str) -> tuple[Any, ...]:
-    made = Letters()
-    return (made, *[made.array(n, shape, Declared(shapes)) for n, shape in shapes.items()])
+    made = proving.Letters()
+    return (made, *[made.array(n, shape, proving.Declared(shapes)) for n, shape in shapes.items()])
 
 
 def attended(s: Any, allowed: Any, v: Any) -> Any:
-    return softmax(masks.forbid(s, allowed), fully_masked="nan") @ v
+    return functional.softmax(functional.forbid(s, allowed), fully_masked="nan") @ v
 
 
 def test_blocks_are_each_alone_for_all_sizes() -> None:
     w, s, v = world(s="a+b a+b", v="a+b d")
     a = w.length("a")
-    found = attended(s, masks.blocks(s, [a]), v)
-    assert prove(found[:a], softmax(s[:a, :a]) @ v[:a]).proved
-    assert prove(found[a:], softmax(s[a:, a:]) @ v[a:]).proved
-    assert not prove(found[:a], softmax(s[:a]) @ v).proved
+    found = attended(s, functional.blocks(s, [a]), v)
+    assert proving.prove_equal(found[:a], functional.softmax(s[:a, :a]) @ v[:a]).proved
+    assert proving.prove_equal(found[a:], functional.softmax(s[a:, a:]) @ v[a:]).proved
+    assert not proving.prove_equal(found[:a], functional.softmax(s[:a]) @ v).proved
 
 
 def test_a_prefix_is_seen_whole_for_all_sizes() -> None:
     w, s, v = world(s="a+b a+b", v="a+b d")
     a = w.length("a")
-    found = attended(s, masks.prefix(s, a), v)
-    assert prove(found[:a], softmax(s[:a, :a]) @ v[:a]).proved
-    assert prove(found[a:], attended(s, masks.causal(s), v)[a:]).proved
-    assert not prove(found[:a], attended(s, masks.causal(s), v)[:a]).proved
+    found = attended(s, functional.prefix(s, a), v)
+    assert proving.prove_equal(found[:a], functional.softmax(s[:a, :a]) @ v[:a]).proved
+    assert proving.prove_equal(found[a:], attended(s, functional.causal(s), v)[a:]).proved
+    assert not proving.prove_equal(found[:a], attended(s, functional.causal(s), v)[:a]).proved
 
 
 def test_a_window_that_reaches_the_start_is_causal_for_all_sizes() -> None:
     w, s, v = world(s="r+1 r+1", v="r+1 d")
     r = w.length("r")
-    last = attended(s, masks.sides(s, r, 0), v)[r:]
-    assert prove(last, softmax(s[r:]) @ v).proved
-    assert not prove(last, softmax(s[r:, r:]) @ v[r:]).proved
+    last = attended(s, functional.sides(s, r, 0), v)[r:]
+    assert proving.prove_equal(last, functional.softmax(s[r:]) @ v).proved
+    assert not proving.prove_equal(last, functional.softmax(s[r:, r:]) @ v[r:]).proved
 
 
 def test_blocks_of_a_number_of_keys_need_numbers_for_sizes() -> None:
-    refuses(masks.block_bounds, Indexed.letters("s", "n", "n"), 4, kind=Refused, says="the size n is a letter")
+    refuses(
+        functional.block_bounds, kinds.Indexed.letters("s", "n", "n"), 4, kind=Refused, says="the size n is a letter"
+    )
 
 
 # -- Packed documents: one packed run gives what each document gives alone ---------------------------------------------
@@ -174,23 +172,25 @@ CACHED = np.array([0, 4, 5, 9])  # their keys: caches of 1, 0 and 2 tokens befor
 
 
 def attended_in(s: Any, allowed: Any, v: Any) -> Any:
-    return softmax(masks.forbid(s, allowed), fully_masked="zeros") @ v
+    return functional.softmax(functional.forbid(s, allowed), fully_masked="zeros") @ v
 
 
 def arrays(n_q: int, n_k: int) -> tuple[Any, Any]:
     exact = kind("exact")
-    s = dot_scores(exact.lift(DRAW.integers(-3, 4, (n_q, 2)) / 2), exact.lift(DRAW.integers(-3, 4, (n_k, 2)) / 2))
+    s = functional.dot_scores(
+        exact.lift(DRAW.integers(-3, 4, (n_q, 2)) / 2), exact.lift(DRAW.integers(-3, 4, (n_k, 2)) / 2)
+    )
     return s, exact.lift(DRAW.integers(-3, 4, (n_k, 3)))
 
 
 #: Masks that go by position, as functions of scores (of one document) or of places (of all), and of an alignment.
 POSITIONAL = {
     "none": None,
-    "causal": masks.causal,
-    "window": lambda s, a: masks.sides(s, 1, 0, a),
-    "window with two sides": lambda s, a: masks.sides(s, 1, 2, a),
-    "blocks": lambda s, a: masks.blocks(s, masks.block_bounds(s, 2), a),
-    "prefix": lambda s, a: masks.prefix(s, 2, a),
+    "causal": functional.causal,
+    "window": lambda s, a: functional.sides(s, 1, 0, a),
+    "window with two sides": lambda s, a: functional.sides(s, 1, 2, a),
+    "blocks": lambda s, a: functional.blocks(s, functional.block_bounds(s, 2), a),
+    "prefix": lambda s, a: functional.prefix(s, 2, a),
 }
 
 
@@ -200,11 +200,11 @@ POSITIONAL = {
 def test_packed_is_each_document_alone(name: str, alignment: str, of_keys: np.ndarray) -> None:
     n_q, n_k = int(PACKED[-1]), int(of_keys[-1])
     s, v = arrays(n_q, n_k)
-    queries, keys = masks.labels(PACKED, n_q), masks.labels(of_keys, n_k)
+    queries, keys = functional.labels(PACKED, n_q), functional.labels(of_keys, n_k)
     mask = POSITIONAL[name]
-    allowed = masks.same_document(queries, keys)
+    allowed = functional.same_document(queries, keys)
     if mask:
-        allowed = allowed & mask(masks.document_places(queries, keys, alignment), alignment)
+        allowed = allowed & mask(functional.document_places(queries, keys, alignment), alignment)
     packed = attended_in(s, allowed, v)
     for (q, p), (k, m) in zip(pairwise(map(int, PACKED)), pairwise(map(int, of_keys)), strict=True):
         alone = s[q:p, k:m]
@@ -214,31 +214,32 @@ def test_packed_is_each_document_alone(name: str, alignment: str, of_keys: np.nd
 
 def test_without_labels_documents_see_each_other() -> None:
     s, v = arrays(6, 6)
-    of = masks.labels(PACKED, 6)
+    of = functional.labels(PACKED, 6)
     assert not (
-        attended_in(s, masks.causal(s), v) == attended_in(s, masks.causal(s) & masks.same_document(of, of), v)
+        attended_in(s, functional.causal(s), v)
+        == attended_in(s, functional.causal(s) & functional.same_document(of, of), v)
     ).all()
 
 
 def test_one_order_for_all_is_the_documents_own_only_if_queries_are_keys() -> None:
     """With caches of different lengths the causal mask of the whole is not that of the documents."""
     for of_keys, same in ((PACKED, True), (CACHED, False)):
-        queries, keys = masks.labels(PACKED, 6), masks.labels(of_keys, int(of_keys[-1]))
-        together = masks.same_document(queries, keys)
-        own = together & masks.causal(masks.document_places(queries, keys))
-        assert np.array_equal(own, together & masks.causal(np.zeros(own.shape))) == same
+        queries, keys = functional.labels(PACKED, 6), functional.labels(of_keys, int(of_keys[-1]))
+        together = functional.same_document(queries, keys)
+        own = together & functional.causal(functional.document_places(queries, keys))
+        assert np.array_equal(own, together & functional.causal(np.zeros(own.shape))) == same
 
 
 def test_labels_count_the_documents_that_began() -> None:
-    assert masks.labels(PACKED, 6).tolist() == [0, 0, 0, 1, 2, 2]
-    assert masks.labels(np.array([0, 2, 2, 3]), 5).tolist() == [
+    assert functional.labels(PACKED, 6).tolist() == [0, 0, 0, 1, 2, 2]
+    assert functional.labels(np.array([0, 2, 2, 3]), 5).tolist() == [
         0,
         0,
         2,
         3,
         3,
     ]  # an empty document, and tokens after the last
-    assert masks.labels(np.array([[0, 1], [0, 3]]), 3).tolist() == [[0, 1, 1], [0, 0, 0]]
+    assert functional.labels(np.array([[0, 1], [0, 3]]), 3).tolist() == [[0, 1, 1], [0, 0, 0]]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -247,7 +248,7 @@ def test_places_by_walking_through_the_tokens(seed: int) -> None:
     draw = np.random.default_rng(seed)
     queries, keys = draw.integers(0, 3, 5), draw.integers(0, 3, 7)
     for alignment in ("bottom-right", "top-left"):
-        found = masks.document_places(queries, keys, alignment)
+        found = functional.document_places(queries, keys, alignment)
         for t, label in enumerate(keys):
             assert found.j[0, t] == keys[:t].tolist().count(label)
         for t, label in enumerate(queries):
@@ -257,12 +258,12 @@ def test_places_by_walking_through_the_tokens(seed: int) -> None:
 
 def test_each_batch_has_its_own_documents() -> None:
     of = DRAW.integers(0, 2, (2, 4))
-    found = masks.document_places(of, of)
+    found = functional.document_places(of, of)
     for b in range(2):
-        alone = masks.document_places(of[b], of[b])
+        alone = functional.document_places(of[b], of[b])
         assert np.array_equal(found.i[b], alone.i)
         assert np.array_equal(found.j[b], alone.j)
-        assert np.array_equal(masks.same_document(of, of)[b], masks.same_document(of[b], of[b]))
+        assert np.array_equal(functional.same_document(of, of)[b], functional.same_document(of[b], of[b]))
 
 
 def test_a_document_of_its_own_for_each_token_gives_its_value() -> None:
@@ -270,7 +271,10 @@ def test_a_document_of_its_own_for_each_token_gives_its_value() -> None:
     of = np.arange(4)
     for mask in (m for m in POSITIONAL.values() if m):
         assert (
-            attended_in(s, masks.same_document(of, of) & mask(masks.document_places(of, of), "bottom-right"), v) == v
+            attended_in(
+                s, functional.same_document(of, of) & mask(functional.document_places(of, of), "bottom-right"), v
+            )
+            == v
         ).all()
 
 
@@ -278,6 +282,6 @@ def test_every_rule_is_tried_where_it_forbids() -> None:
     for name, alignment in product(POSITIONAL, ("bottom-right", "top-left")):
         mask = POSITIONAL[name]
         if mask and name != "prefix":
-            queries, keys = masks.labels(PACKED, 6), masks.labels(CACHED, 9)
-            together = masks.same_document(queries, keys)
-            assert (together & ~mask(masks.document_places(queries, keys, alignment), alignment)).any()
+            queries, keys = functional.labels(PACKED, 6), functional.labels(CACHED, 9)
+            together = functional.same_document(queries, keys)
+            assert (together & ~mask(functional.document_places(queries, keys, alignment), alignment)).any()

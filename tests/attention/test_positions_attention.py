@@ -27,12 +27,10 @@ from symattn import (
     TransformerXL,
     Undecided,
     YarnScaling,
+    functional,
     kind,
+    kinds,
 )
-from symattn.arrays.ball import precision
-from symattn.arrays.index.axes import length
-from symattn.arrays.indexed import Indexed
-from symattn.attention.positions.rotary import pythagorean_tables, rotate
 from tests.arrays.evaluating import compare
 from tests.attention.by_loops import attention
 from tests.attention.by_loops_positions import angles
@@ -76,7 +74,7 @@ def by_angles(name: str) -> list[Any]:
 @pytest.mark.parametrize("name", TRUE)
 def test_true_angles_in_balls(name: str) -> None:
     """Each gives what its own formulas say, and not what any other does."""
-    with precision(200), mpmath.workdps(60):
+    with kinds.precision(200), mpmath.workdps(60):
         found = turned(TRUE[name])(*map(kind("ball").lift, ARRAYS.values()))
         middles = [mpmath.mpf(b.mid().str(60, radius=False)) for b in found.entries.flat]
         assert all(b.rad() < 1e-45 for b in found.entries.flat)
@@ -127,7 +125,7 @@ def test_given_positions() -> None:
     """In order they are those that are not given; moved together they give the same output; else another."""
     given, order = Attention(heads=H, position=Rotary(given="positions")), np.arange(4)
     own = Attention(heads=H, position=Rotary(start=5))
-    with precision(200):
+    with kinds.precision(200):
         wanted = balls(own)
         for same in (balls(given, positions=order + 5), balls(given, positions=order - 100)):
             assert all(x.overlaps(y) for x, y in zip(same.flat, wanted.flat, strict=True))
@@ -155,12 +153,12 @@ def test_a_latent_is_turned_in_its_part_with_positions() -> None:
     """Made of the parts by hand; and the same with matrices absorbed, to the last digit."""
     asked = Rotary(triples=TRIPLES)
     found, exact = of_latent(False, asked), kind("exact")
-    cos, sin = pythagorean_tables(3, TRIPLES, exact.lift(0))
+    cos, sin = functional.pythagorean_tables(3, TRIPLES, exact.lift(0))
     x = {n: exact.lift(a) for n, a in LATENT.items()}
-    c, k_r = x["x"] @ x["w_dkv"], rotate(x["x"] @ x["w_kr"], cos, sin)
+    c, k_r = x["x"] @ x["w_dkv"], functional.rotate(x["x"] @ x["w_kr"], cos, sin)
     for h in range(H):
         q = x["x"] @ x["w_q"][:, 7 * h : 7 * h + 7]
-        q = np.concatenate([q[:, :3], rotate(q[:, 3:], cos, sin)], axis=-1)
+        q = np.concatenate([q[:, :3], functional.rotate(q[:, 3:], cos, sin)], axis=-1)
         k = np.concatenate([c @ x["w_uk"][:, 3 * h : 3 * h + 3], k_r], axis=-1)
         one = Attention(causal=True)(q, k, c @ x["w_uv"][:, 2 * h : 2 * h + 2])
         assert (found["output"][:, 2 * h : 2 * h + 2] == one).all()
@@ -217,11 +215,11 @@ def test_positions_where_sizes_are_letters(spec: Attention, arrays: dict[str, st
 
 
 def test_what_letters_for_sizes_cannot_hold_is_refused_by_name() -> None:
-    q, k, v = (Indexed.letters(n, length("n"), length("d")) for n in "qkv")
+    q, k, v = (kinds.Indexed.letters(n, "n", "d") for n in "qkv")
     with pytest.raises(InputError, match="frequencies of d columns: a number of columns is needed; hint: give cos"):
         Attention(position=Rotary())(q, k, v)
     with pytest.raises(Refused, match="indexed lacks"):
-        Attention(position=Shaw(most=1, values=False))(q, k, v, a_k=Indexed.letters("a", 3, length("d")))
+        Attention(position=Shaw(most=1, values=False))(q, k, v, a_k=kinds.Indexed.letters("a", 3, "d"))
 
 
 def test_true_angles_are_refused_by_exact() -> None:

@@ -11,8 +11,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from symattn import Alibi, Attention, Buckets, Disentangled, Refused, Shaw, TransformerXL, kind
-from symattn.arrays.indexed import Indexed
+from symattn import Alibi, Attention, Buckets, Disentangled, Refused, Shaw, TransformerXL, kind, kinds
 from tests.attention.by_loops_positions import logarithmic, t5
 from tests.refusals import refuses
 
@@ -120,7 +119,7 @@ def test_the_last_query_stands_at_the_last_key() -> None:
     spec = Attention(position=Shaw(most=4, values=False))
     found = positioned(spec, np.ones((2, 1)), np.zeros((4, 1)), a_k=np.arange(-4.0, 5)[:, None])
     assert found.tolist() == [[-2, -1, 0, 1], [-3, -2, -1, 0]]
-    letters = [Indexed.letters(name, *shape) for name, shape in (("x", "nd"), ("a", (9, "d")))]
+    letters = [kinds.Indexed.letters(name, *shape) for name, shape in (("x", "nd"), ("a", (9, "d")))]
     refuses(spec.trace, letters[0], letters[0], letters[0], a_k=letters[1], kind=Refused, says="indexed lacks")
 
 

@@ -20,20 +20,11 @@ from symattn import (
     Refused,
     Rotary,
     YarnScaling,
+    functional,
     kind,
+    kinds,
 )
-from symattn.arrays.ball import precision
-from symattn.arrays.dual import dual
 from symattn.arrays.enclosing import functions
-from symattn.arrays.indexed import Indexed
-from symattn.attention.constants import integer_root, made_wide, number, pi, powers
-from symattn.attention.layers.transformer import learned, sinusoids
-from symattn.attention.masks import for_heads
-from symattn.attention.positions import rotary
-from symattn.attention.positions.angles import add_angles, rotate_half, sinusoidal
-from symattn.attention.positions.rotary import pythagorean_tables, rotate
-from symattn.attention.positions.rotary_fields import correction_range
-from symattn.attention.scores import dot_scores
 from tests.arrays.evaluating import compare
 from tests.attention.frequencies import BASE, BITS, LENGTH, ball, is_close, true_frequencies
 from tests.refusals import refuses
@@ -44,59 +35,78 @@ Enclosure = kind("enclosure")
 # -- frequencies and what a kind can hold ------------------------------------------------------------------------------
 @pytest.mark.parametrize("width", [2, 6, 16])
 def test_frequencies_in_balls(width: int) -> None:
-    with precision(BITS), mpmath.workdps(70):
-        assert is_close(rotary.inverse_frequencies(width, BASE, ball()), true_frequencies(width))
-        assert width == 2 or not is_close(rotary.inverse_frequencies(width, BASE + 1, ball()), true_frequencies(width))
+    with kinds.precision(BITS), mpmath.workdps(70):
+        assert is_close(functional.inverse_frequencies(width, BASE, ball()), true_frequencies(width))
+        assert width == 2 or not is_close(
+            functional.inverse_frequencies(width, BASE + 1, ball()), true_frequencies(width)
+        )
 
 
 def test_frequencies_are_exact_where_they_are_rational_or_square_roots() -> None:
     like = kind("exact").lift(0)
-    found = rotary.inverse_frequencies(8, 10000, like)
+    found = functional.inverse_frequencies(8, 10000, like)
     assert [x.rational() for x in found.entries] == [1, Fraction(1, 10), Fraction(1, 100), Fraction(1, 1000)]
-    roots = rotary.inverse_frequencies(4, 2, like)
+    roots = functional.inverse_frequencies(4, 2, like)
     assert str(roots.entries[1]) == "1/sqrt(2)"
-    refuses(rotary.inverse_frequencies, 6, 10000, like, kind=Refused, says="integer multiples only; use ball")
-    letters = rotary.inverse_frequencies(6, 10000, kind("symbolic").lift(0)).entries
+    refuses(functional.inverse_frequencies, 6, 10000, like, kind=Refused, says="integer multiples only; use ball")
+    letters = functional.inverse_frequencies(6, 10000, kind("symbolic").lift(0)).entries
     assert letters[1] == sympy.Integer(10000) ** sympy.Rational(-1, 3)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
-def test_constants_of_short_floats_are_rounded_once(dtype: str) -> None:
-    target = kind(dtype)
-    got = made_wide(lambda wide: rotary.inverse_frequencies(16, BASE, wide), target.lift(0))
+def test_tables_of_short_floats_are_rounded_once(dtype: str) -> None:
+    """Positions beyond 2049, frequencies and angles are those of float64, whatever the tokens are stored in."""
+    of, start = kind(dtype), 131071
+    x = {name: of.lift(np.ones((2, 16))) for name in "qkv"}
+    found = Attention(position=Rotary(base=BASE, start=start)).trace(**x)
     with mpmath.workdps(40):
-        wanted = target.lift([float(w) for w in true_frequencies(16)])
-    plain = [np.asarray(a if isinstance(a, np.ndarray) else a.numpy(), dtype=float) for a in (got, wanted)]
-    if dtype == "float64":
-        np.testing.assert_allclose(*plain, rtol=2**-49)
-    else:
-        assert np.array_equal(*plain)
+        angles = [[(start + p) * w for w in true_frequencies(16)] for p in range(2)]
+        wanted = {
+            name: of.lift([[float(function(a)) for a in row] for row in angles])
+            for name, function in (("cos", mpmath.cos), ("sin", mpmath.sin))
+        }
+    for name, table in wanted.items():
+        plain = [np.asarray(a if isinstance(a, np.ndarray) else a.numpy(), dtype=float) for a in (found[name], table)]
+        if dtype == "float64":
+            np.testing.assert_allclose(*plain, atol=start * 2**-51)
+        else:
+            assert np.array_equal(*plain)
 
 
-def test_powers_and_roots_of_whole_numbers() -> None:
-    numbers = (0, 1, 7, 8, 26, 27, 10**30, 10**30 - 1)
-    assert [integer_root(x, 3) for x in numbers] == [0, 1, 1, 2, 2, 3, 10**10, 10**10 - 1]
-    like = kind("exact").lift(0)
-    assert powers(Fraction(8, 27), [Fraction(-2, 3)], like).item().rational() == Fraction(9, 4)
-    assert powers(5, [0], like).item().rational() == 1
-    assert str(powers(Fraction(1, 16), [Fraction(1, 8)], like).item()) == "1/sqrt(2)"
-    assert number(Fraction(1, 3), like).item().rational() == Fraction(1, 3)
+def test_frequencies_of_bases_that_are_powers() -> None:
+    of = partial(functional.inverse_frequencies, like=kind("exact").lift(0))
+    assert [x.rational() for x in of(6, Fraction(8, 27)).entries] == [1, Fraction(3, 2), Fraction(9, 4)]
+    for root in (2, 3, 10**10):
+        assert [x.rational() for x in of(6, root**3).entries] == [1, Fraction(1, root), Fraction(1, root**2)]
+        for base in (root**3 - 1, root**3 + 1):
+            refuses(of, 6, base, kind=Refused, says="integer multiples only; use ball")
+    assert str(of(16, 16).entries[1]) == "1/sqrt(2)"
 
 
-def test_pi_is_held_or_refused() -> None:
-    with precision(BITS), mpmath.workdps(70):
-        assert is_close(pi(ball())[None], [+mpmath.pi])
-        assert is_close(pi(dual(kind("ball")).lift(0)).value[None], [+mpmath.pi])
-    assert pi(kind("symbolic").lift(0)).item() == sympy.pi
-    assert pi(np.float32(0)) == np.float32(np.pi)
-    refuses(pi, kind("exact").lift(0), kind=Refused, says="exact lacks π")
+def test_pi_has_every_digit_of_a_kind() -> None:
+    """YaRN by turns divides by 2π: between both ends of its ramp, a frequency depends on each digit."""
+    scaling, width = YarnScaling(factor=8, length=LENGTH, ramp="turns"), 6
+
+    def inside(frequency: Any) -> Any:
+        kept = (frequency * LENGTH / (2 * mpmath.pi) - 1) / 31
+        return frequency / 8 * (1 - kept) + frequency * kept
+
+    with kinds.precision(BITS), mpmath.workdps(70):
+        fast, between, slow = true_frequencies(width)
+        wanted = [fast, inside(between), slow / 8]
+        for like in (ball(), kinds.dual(kind("ball")).lift(0)):
+            scaled = scaling.frequencies(functional.inverse_frequencies(width, BASE, like), BASE, 0)
+            assert is_close(getattr(scaled, "value", scaled), wanted)
+        assert not is_close(scaled.value, [fast, inside(between) + mpmath.mpf("1e-50"), slow / 8])
+    floats = scaling.frequencies(functional.inverse_frequencies(width, BASE, np.zeros(())), BASE, 0)
+    np.testing.assert_allclose(floats, [float(w) for w in wanted], rtol=1e-14)
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
 def test_tables_of_far_positions_in_balls() -> None:
     positions = np.array([[0, 1], [777, 131071]])
-    with precision(BITS), mpmath.workdps(70):
-        cos, sin = rotary.tables(positions, rotary.inverse_frequencies(6, BASE, ball()))
+    with kinds.precision(BITS), mpmath.workdps(70):
+        cos, sin = functional.tables(positions, functional.inverse_frequencies(6, BASE, ball()))
         angles = [[[int(p) * w for w in true_frequencies(6)] for p in row] for row in positions]
         assert is_close(cos, [[[mpmath.cos(a) for a in x] for x in row] for row in angles])
         assert is_close(sin, [[[mpmath.sin(a) for a in x] for x in row] for row in angles])
@@ -105,19 +115,19 @@ def test_tables_of_far_positions_in_balls() -> None:
 
 def test_true_angles_leave_the_exact_field() -> None:
     refuses(
-        rotary.tables,
+        functional.tables,
         np.arange(2),
-        rotary.inverse_frequencies(4, 10000, kind("exact").lift(0)),
+        functional.inverse_frequencies(4, 10000, kind("exact").lift(0)),
         kind=Refused,
         says="exact",
     )
 
 
 def test_frequencies_need_a_number_of_columns() -> None:
-    letters = Indexed.letters("x", "n", "d")
+    letters = kinds.Indexed.letters("x", "n", "d")
     with pytest.raises(InputError, match="a number of columns is needed; hint: give cos and sin"):
-        rotary.inverse_frequencies(letters.shape[-1], 10000, letters)
-    refuses(rotary.inverse_frequencies, 3, 10000, np.zeros(()), says="3 is not an even number")
+        functional.inverse_frequencies(letters.shape[-1], 10000, letters)
+    refuses(functional.inverse_frequencies, 3, 10000, np.zeros(()), says="3 is not an even number")
 
 
 TRIPLES = ((4, 3, 5), (-5, 12, 13), (0, 1, 1))
@@ -126,7 +136,7 @@ TRIPLES = ((4, 3, 5), (-5, 12, 13), (0, 1, 1))
 @pytest.mark.parametrize(("start", "n"), [(0, 6), (3, 2), (-2, 5), (-4, 1)])
 def test_pythagorean_positions_are_powers(start: int, n: int) -> None:
     """e^{ipθ} = ((a + ib) / c)^p, by whole numbers alone."""
-    cos, sin = pythagorean_tables(n, TRIPLES, kind("exact").lift(0), start)
+    cos, sin = functional.pythagorean_tables(n, TRIPLES, kind("exact").lift(0), start)
     for row in range(n):
         for column, (a, b, c) in enumerate(TRIPLES):
             x, y = Fraction(1), Fraction(0)
@@ -138,15 +148,15 @@ def test_pythagorean_positions_are_powers(start: int, n: int) -> None:
 
 
 def test_what_is_no_triple_is_refused() -> None:
-    refuses(pythagorean_tables, 2, [(3, 4, 6)], np.zeros(()), says="3, 4, 6 is not a Pythagorean triple")
-    refuses(pythagorean_tables, 2, [(0, 0, 0)], np.zeros(()), says="0, 0, 0 is not a Pythagorean triple")
+    refuses(functional.pythagorean_tables, 2, [(3, 4, 6)], np.zeros(()), says="3, 4, 6 is not a Pythagorean triple")
+    refuses(functional.pythagorean_tables, 2, [(0, 0, 0)], np.zeros(()), says="0, 0, 0 is not a Pythagorean triple")
 
 
 # -- the rotation ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("layout", "columns"), [("half", "f+f+r"), ("interleaved", "f*2+r")])
 def test_a_partial_rotation_on_letters(layout: str, columns: str) -> None:
     arrays = {"x": f"n {columns}", "cos": "n f", "sin": "n f"}
-    compare(lambda x, cos, sin: rotate(x, cos, sin, layout), arrays, {"n": 2, "f": 2, "r": 3})
+    compare(lambda x, cos, sin: functional.rotate(x, cos, sin, layout), arrays, {"n": 2, "f": 2, "r": 3})
 
 
 def test_exact_scores_depend_on_the_distance_alone() -> None:
@@ -155,9 +165,11 @@ def test_exact_scores_depend_on_the_distance_alone() -> None:
     q, k = (exact.lift(np.arange(12).reshape(2, 6) % 5 - start) for start in (1, 2))
 
     def scores(start: int, sign: int = 1) -> Any:
-        cos, sin = pythagorean_tables(3, TRIPLES, q, start)
-        rotated_keys = rotate_half(k, cos[:2], sign * sin[:2])
-        return dot_scores(rotate_half(q, rotary.for_queries(cos, 2), rotary.for_queries(sin, 2)), rotated_keys)
+        cos, sin = functional.pythagorean_tables(3, TRIPLES, q, start)
+        rotated_keys = functional.rotate_half(k, cos[:2], sign * sin[:2])
+        return functional.dot_scores(
+            functional.rotate_half(q, functional.for_queries(cos, 2), functional.for_queries(sin, 2)), rotated_keys
+        )
 
     assert (scores(0) == scores(5)).all()
     assert (scores(0) == scores(-7)).all()
@@ -166,29 +178,29 @@ def test_exact_scores_depend_on_the_distance_alone() -> None:
 
 def test_a_table_is_the_same_for_every_head() -> None:
     table, x = np.zeros((2, 3, 4)), np.zeros((2, 5, 3, 8))
-    assert for_heads(table, x).shape == (2, 1, 3, 4)
-    assert for_heads(table[0], x).shape == (3, 4)
-    assert for_heads(table, x[:, 0]).shape == (2, 3, 4)
+    assert functional.for_heads(table, x).shape == (2, 1, 3, 4)
+    assert functional.for_heads(table[0], x).shape == (3, 4)
+    assert functional.for_heads(table, x[:, 0]).shape == (2, 3, 4)
 
 
 # -- absolute positions ------------------------------------------------------------------------------------------------
 def test_sinusoids_in_balls() -> None:
-    with precision(BITS), mpmath.workdps(70):
-        found = sinusoids(np.arange(3), 6, ball())
+    with kinds.precision(BITS), mpmath.workdps(70):
+        found = functional.sinusoids(np.arange(3), 6, ball())
         columns = [(f, c) for c in true_frequencies(6, 10000) for f in (mpmath.sin, mpmath.cos)]
         assert is_close(found, [[f(p * w) for f, w in columns] for p in range(3)])
 
 
 def test_learned_positions_on_letters() -> None:
-    compare(learned, {"x": "n d", "table": "n+r d"}, {"n": 2, "d": 2, "r": 1})
+    compare(functional.learned, {"x": "n d", "table": "n+r d"}, {"n": 2, "d": 2, "r": 1})
 
 
 def test_sinusoidal_columns_alternate_and_angles_add() -> None:
     a, b = np.random.default_rng(5).normal(size=(2, 3, 4))
-    x = sinusoidal(np.cos(a), np.sin(a))
+    x = functional.sinusoidal(np.cos(a), np.sin(a))
     np.testing.assert_allclose(x[:, 0::2], np.sin(a))
     np.testing.assert_allclose(x[:, 1::2], np.cos(a))
-    cos, sin = add_angles(np.cos(a), np.sin(a), np.cos(b), np.sin(b))
+    cos, sin = functional.add_angles(np.cos(a), np.sin(a), np.cos(b), np.sin(b))
     np.testing.assert_allclose(cos, np.cos(a + b))
     np.testing.assert_allclose(sin, np.sin(a + b))
 
@@ -221,10 +233,10 @@ def test_every_entry_encloses_what_arb_gives(position: Rotary) -> None:
 
 
 def test_radii_are_as_proved() -> None:
-    frequencies = rotary.inverse_frequencies(WIDTH, 10000, Enclosure.lift(np.zeros(())))
-    far, near = rotary.short_tables(3, N, frequencies)
-    r = max(float(table.rad.max()) for table in (*far, *near))
-    assert all(rotary.joined(far, near, N, index).rad.max() <= 2 * (4.01 * r + 4 * U) for index in (0, 1))
+    frequencies = functional.inverse_frequencies(WIDTH, 10000, Enclosure.lift(np.zeros(())))
+    r = max(float(table.rad.max()) for table in functional.tables(np.arange(3, 3 + N), frequencies))
+    found = enclosed(Rotary(start=3))
+    assert all(found[name].rad.max() <= 2 * (4.01 * r + 4 * U) for name in ("cos", "sin"))
 
 
 def test_few_cosines_are_asked_of_arb(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +259,7 @@ def _long(factors: tuple[Any, ...]) -> LongRopeScaling:
 
 
 def test_a_scaling_in_letters() -> None:
-    frequencies = rotary.inverse_frequencies(4, 100, kind("symbolic").lift(0))
+    frequencies = functional.inverse_frequencies(4, 100, kind("symbolic").lift(0))
     half_way = YarnScaling(factor=2, length=40, fast=4, ramp="turns").frequencies(frequencies, 100, 0).entries
     turns = 40 / (2 * sympy.pi * 10)
     assert half_way[0] == 1
@@ -259,7 +271,7 @@ def test_a_scaling_in_letters() -> None:
 
 def test_yarn_as_written_is_not_yarn_as_it_is_run() -> None:
     """The ramp of the paper is even in the number of turns, that of the implementations in the index of the pair."""
-    frequencies = rotary.inverse_frequencies(128, 10000, np.zeros(()))
+    frequencies = functional.inverse_frequencies(128, 10000, np.zeros(()))
     written = YarnScaling(factor=16, length=4096, ramp="turns").frequencies(frequencies, 10000, 0)
     run = YarnScaling(factor=16, length=4096).frequencies(frequencies, 10000, 0)
     assert np.max(np.abs(written / run - 1)) > 0.6
@@ -270,18 +282,28 @@ def test_yarn_as_written_is_not_yarn_as_it_is_run() -> None:
 
 
 def test_the_range_of_the_ramp() -> None:
-    assert correction_range(64, 10000, 4096, 1, 32) == (20, 46)
-    assert correction_range(64, 10000, 4096, 32, 33) == (20, 21)
-    assert correction_range(2, 10000, 8, 1, 32) == (0, 1)  # nothing turns 32 times in 8 positions
-    assert correction_range(1, 10000, 3 * 10**6, 1, 32) == (1, 1 + Fraction(1, 1000))  # kept below r = 2
+    def ends(width: int, length: int, **turns: int) -> tuple[list[int], list[int]]:
+        """The pairs that keep their frequency, and those whose frequency is divided by 16."""
+        frequencies = functional.inverse_frequencies(width, 10000, np.zeros(()))
+        scaled = YarnScaling(factor=16, length=length, **turns).frequencies(frequencies, 10000, 0)
+        return tuple(np.flatnonzero(scaled == frequencies / by).tolist() for by in (1, 16))  # type: ignore[return-value]
+
+    assert ends(128, 4096) == ([*range(21)], [*range(46, 64)])
+    assert ends(128, 4096, slow=32, fast=33) == ([*range(21)], [*range(21, 64)])
+    assert ends(4, 8) == ([0], [1])  # nothing turns 32 times in 8 positions
+    assert ends(2, 3 * 10**6) == ([0], [])  # kept below r = 2
+    frequencies = functional.inverse_frequencies(6, 10000, np.zeros(()))
+    scaled = YarnScaling(factor=16, length=3 * 10**7, fast=10**5).frequencies(frequencies, 10000, 0)
+    # From pair 1 to r − 1 = 5, where no pair is: a quarter of the ramp at pair 2.
+    np.testing.assert_allclose(scaled / frequencies, [1, 1, 1 - 15 / 64])
 
 
 def test_scaling_refuses_what_makes_no_sense() -> None:
-    one = rotary.inverse_frequencies(2, 10000, np.zeros(()))
+    one = functional.inverse_frequencies(2, 10000, np.zeros(()))
     refuses(NTKScaling(factor=2).frequencies, one, 10000, 0, says="infinite for r = 2")
     refuses(_long((1, 2)).frequencies, one, 10000, 0, says="a factor for each of 1 pairs; 2 were given")
     with pytest.raises(Refused, match="exact lacks π"):
-        TURNS().frequencies(rotary.inverse_frequencies(4, 10000, kind("exact").lift(0)), 10000, 0)
+        TURNS().frequencies(functional.inverse_frequencies(4, 10000, kind("exact").lift(0)), 10000, 0)
 
 
 def test_dynamic_scaling_begins_after_the_trained_length() -> None:
@@ -290,7 +312,7 @@ def test_dynamic_scaling_begins_after_the_trained_length() -> None:
 
 
 def test_magnitudes() -> None:
-    with precision(BITS), mpmath.workdps(70):
+    with kinds.precision(BITS), mpmath.workdps(70):
         yarn_16 = mpmath.log(16) / 10 + 1
         for how, wanted in (
             ({"factor": 16}, yarn_16),

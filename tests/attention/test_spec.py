@@ -10,11 +10,8 @@ import array_api_strict
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, kind
+from symattn import Attention, InputError, kind, printing
 from symattn.attention.letters_of_attention import SYMBOLS
-from symattn.document.model import Steps, Table
-from symattn.document.notation import Relation
-from symattn.document.text import text
 from tests.attention.definition import Definition
 from tests.attention.definitions import DEFINITIONS, H
 from tests.attention.scoring_variants import VARIANTS
@@ -73,20 +70,20 @@ def test_the_document_says_the_shapes_of_the_trace(name: str) -> None:
 def _shapes(definition: Definition) -> dict[str, str]:
     """What the document says of the shapes of inputs and steps."""
     document = definition.spec.document(definition.given)
-    (table,) = [b for b in document.blocks if isinstance(b, Table)]
+    (table,) = [b for b in document.blocks if isinstance(b, printing.Table)]
     shapes = {name.text: "".join(map(_letters, shape)) for (name,), _, shape in table.rows}
-    steps = [b for b in document.blocks if isinstance(b, Steps)][1].items
+    steps = [b for b in document.blocks if isinstance(b, printing.Steps)][1].items
     made = definition.spec.trace(**definition.given)
     symbols = {symbol: name for name, symbol in SYMBOLS.items() if name in made}
     for step in steps:
-        assert isinstance(step.formula, Relation)
+        assert isinstance(step.formula, printing.Relation)
         words = step.reason[: step.reason.index(": ")] if ": " in step.reason else step.reason
         shapes[symbols[step.formula.first]] = "".join(map(_letters, words))
     return shapes
 
 
 def _letters(x: Any) -> str:
-    return x if isinstance(x, str) else text(x)
+    return x if isinstance(x, str) else printing.text(x)
 
 
 @pytest.mark.parametrize("name", ["exact", "ball", "symbolic", "float16", "bfloat16"])

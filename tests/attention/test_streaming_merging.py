@@ -10,28 +10,7 @@ import numpy as np
 import pytest
 import sympy
 
-from symattn import Attention, by_tiles, kind
-from symattn.arrays.ball import precision
-from symattn.arrays.modular import modular
-from symattn.attention import linear, masks
-from symattn.attention.masks import causal, forbid
-from symattn.attention.softmax import log_sum_exp, powers, softmax
-from symattn.attention.streaming.by_tiles import row_states, score_and_value_gradients
-from symattn.attention.streaming.cache import Growing, Paged, Sliding, Static, append, attend, beside, held, prefill
-from symattn.attention.streaming.states import (
-    PartialOutput,
-    SoftmaxState,
-    finish,
-    join_splits,
-    lse,
-    merge,
-    merge_partial,
-    online,
-    partial_output,
-    split_keys,
-    tile_state,
-    tree,
-)
+from symattn import Attention, by_tiles, functional, kind, kinds, streaming
 from tests.arrays.kinds import BITS, outside
 from tests.arrays.residues import agree
 from tests.arrays.users import RIGHT, Program
@@ -54,11 +33,11 @@ def tiles(s: Any, v: Any, bounds: Any = BOUNDS) -> list[tuple[Any, Any]]:
 
 
 def by_states(join: Any, s: Any, v: Any) -> Any:
-    return finish(join([tile_state(*tile) for tile in tiles(s, v)], merge), "zeros")
+    return streaming.finish(join([streaming.tile_state(*tile) for tile in tiles(s, v)], streaming.merge), "zeros")
 
 
 def by_partials(join: Any, s: Any, v: Any) -> Any:
-    return tuple(join([partial_output(*tile) for tile in tiles(s, v)], merge_partial))
+    return tuple(join([streaming.partial_output(*tile) for tile in tiles(s, v)], streaming.merge_partial))
 
 
 def in_order(items: Any, join: Any) -> Any:
@@ -71,27 +50,27 @@ def backwards(items: Any, join: Any) -> Any:
 
 def one(s: Any, v: Any) -> Any:
     """Softmax over all keys at once, zeros where none is allowed."""
-    return softmax(s, fully_masked="zeros") @ v
+    return functional.softmax(s, fully_masked="zeros") @ v
 
 
 def with_lse(s: Any, v: Any) -> Any:
-    return one(s, v), log_sum_exp(s)
+    return one(s, v), functional.log_sum_exp(s)
 
 
 FORMS = {
-    "online": (lambda s, v: online(s, v, BOUNDS, "zeros"), one),
+    "online": (lambda s, v: streaming.online(s, v, BOUNDS, "zeros"), one),
     "states in order": (partial(by_states, in_order), one),
     "states backwards": (partial(by_states, backwards), one),
-    "states as a tree": (partial(by_states, tree), one),
+    "states as a tree": (partial(by_states, streaming.tree), one),
     "outputs in order": (partial(by_partials, in_order), with_lse),
-    "outputs as a tree": (partial(by_partials, tree), with_lse),
-    "split keys": (lambda s, v: tuple(split_keys(s, v, BOUNDS)), with_lse),
-    "one split": (lambda s, v: tuple(split_keys(s, v, (0, 7))), with_lse),
+    "outputs as a tree": (partial(by_partials, streaming.tree), with_lse),
+    "split keys": (lambda s, v: tuple(streaming.split_keys(s, v, BOUNDS)), with_lse),
+    "one split": (lambda s, v: tuple(streaming.split_keys(s, v, (0, 7))), with_lse),
 }
 MASKS = {
     "none": lambda s: s,
-    "causal": lambda s: forbid(s, causal(s)),
-    "empty tiles and rows": lambda s: forbid(s, ALLOWED),
+    "causal": lambda s: functional.forbid(s, functional.causal(s)),
+    "empty tiles and rows": lambda s: functional.forbid(s, ALLOWED),
 }
 
 
@@ -107,13 +86,13 @@ def test_every_order_of_merging_is_softmax(name: str, mask: str) -> None:
 
 # -- what is wrong ---------------------------------------------------------------------------------------------------
 def merged_wrongly(change: Any, s: Any, v: Any) -> Any:
-    def join(a: SoftmaxState, b: SoftmaxState) -> SoftmaxState:
-        return change(a, b, merge(a, b))
+    def join(a: streaming.SoftmaxState, b: streaming.SoftmaxState) -> streaming.SoftmaxState:
+        return change(a, b, streaming.merge(a, b))
 
-    return finish(reduce(join, [tile_state(*tile) for tile in tiles(s, v)]), "zeros")
+    return streaming.finish(reduce(join, [streaming.tile_state(*tile) for tile in tiles(s, v)]), "zeros")
 
 
-def grown(a: SoftmaxState, m: SoftmaxState) -> Any:
+def grown(a: streaming.SoftmaxState, m: streaming.SoftmaxState) -> Any:
     return m.maximum.__array_namespace__().exp(a.maximum - m.maximum)
 
 
@@ -125,9 +104,11 @@ FALSE = {
         merged_wrongly, lambda a, b, m: m._replace(normaliser=a.normaliser + b.normaliser * grown(b, m))
     ),
     "the maximum of the last tile": partial(merged_wrongly, lambda a, b, m: m._replace(maximum=b.maximum)),
-    "the last tile is left out": lambda s, v: online(s, v, BOUNDS[:-1]),
-    "a tile begins one key late": lambda s, v: finish(merge(tile_state(s[:, :3], v[:3]), tile_state(s[:, 4:], v[4:]))),
-    "the mean of outputs": lambda s, v: sum(partial_output(*t).output for t in tiles(s, v)) / 3,
+    "the last tile is left out": lambda s, v: streaming.online(s, v, BOUNDS[:-1]),
+    "a tile begins one key late": lambda s, v: streaming.finish(
+        streaming.merge(streaming.tile_state(s[:, :3], v[:3]), streaming.tile_state(s[:, 4:], v[4:]))
+    ),
+    "the mean of outputs": lambda s, v: sum(streaming.partial_output(*t).output for t in tiles(s, v)) / 3,
 }
 
 
@@ -138,20 +119,24 @@ def test_a_wrong_merge_is_refused(name: str) -> None:
 
 
 def test_without_tiles_there_is_nothing_to_merge() -> None:
-    refuses(tree, [], merge, says="no tiles")
+    refuses(streaming.tree, [], streaming.merge, says="no tiles")
 
 
 def test_merged_states_may_have_any_maximum() -> None:
     draw = np.random.default_rng(0)
     s, t, v, w = (draw.normal(size=x) for x in ((3, 2), (3, 4), (2, 5), (4, 5)))
-    a, b = tile_state(s, v), tile_state(t, w)
-    np.testing.assert_allclose(finish(merge(a, b, np.full((3, 1), -1.5))), finish(merge(a, b)), rtol=1e-13)
+    a, b = streaming.tile_state(s, v), streaming.tile_state(t, w)
+    np.testing.assert_allclose(
+        streaming.finish(streaming.merge(a, b, np.full((3, 1), -1.5))),
+        streaming.finish(streaming.merge(a, b)),
+        rtol=1e-13,
+    )
 
 
 def test_a_tree_merges_neighbours() -> None:
     def joined(number: int) -> str:
-        words = [PartialOutput(str(i), None) for i in range(number)]
-        return str(tree(words, lambda a, b: PartialOutput(f"({a.output}{b.output})", None)).output)
+        words = [streaming.PartialOutput(str(i), None) for i in range(number)]
+        return str(streaming.tree(words, lambda a, b: streaming.PartialOutput(f"({a.output}{b.output})", None)).output)
 
     assert [joined(n) for n in (1, 2, 3, 5)] == ["0", "(01)", "((01)2)", "(((01)(23))4)"]
 
@@ -163,25 +148,29 @@ def empty(rows: int, keys: int) -> Any:
 
 def test_the_state_of_no_allowed_key() -> None:
     v = EXACT.lift([[1, 2], [3, 4]])
-    nothing = tile_state(empty(1, 2), v)
+    nothing = streaming.tile_state(empty(1, 2), v)
     assert all(x.tolist() == y for x, y in zip(nothing[1:], ([[0]], [[0, 0]]), strict=True))
     assert EXACT.xp.isneginf(nothing.maximum).all()
-    assert EXACT.xp.isneginf(lse(nothing)).all()
-    both = merge(nothing, nothing)
+    assert EXACT.xp.isneginf(streaming.lse(nothing)).all()
+    both = streaming.merge(nothing, nothing)
     assert EXACT.xp.isneginf(both.maximum).all()
     assert (both.normaliser == 0).all()
-    assert (finish(both, "zeros") == 0).all()
-    assert EXACT.xp.isnan(finish(both)).all()
-    refuses(finish, both, "error", says="fully masked")
+    assert (streaming.finish(both, "zeros") == 0).all()
+    assert EXACT.xp.isnan(streaming.finish(both)).all()
+    refuses(streaming.finish, both, "error", says="fully masked")
 
 
 def test_partial_outputs_of_no_allowed_key() -> None:
     v = EXACT.lift([[1, 2], [3, 4]])
-    nothing, some = partial_output(empty(1, 2), v), partial_output(EXACT.lift([[0, 3]]), v)
-    for merged in (merge_partial(nothing, some), merge_partial(some, nothing), join_splits([nothing, some, nothing])):
+    nothing, some = streaming.partial_output(empty(1, 2), v), streaming.partial_output(EXACT.lift([[0, 3]]), v)
+    for merged in (
+        streaming.merge_partial(nothing, some),
+        streaming.merge_partial(some, nothing),
+        streaming.join_splits([nothing, some, nothing]),
+    ):
         assert (merged.output == some.output).all()
         assert (merged.lse == some.lse).all()
-    neither = join_splits([nothing, merge_partial(nothing, nothing)])
+    neither = streaming.join_splits([nothing, streaming.merge_partial(nothing, nothing)])
     assert (neither.output == 0).all()
     assert EXACT.xp.isneginf(neither.lse).all()
 
@@ -192,15 +181,15 @@ def test_an_empty_tile_beside_very_low_scores(dtype: str) -> None:
     target = kind(dtype)
     s, v = target.lift([[0, 0, -1000, -1000]]), target.lift([[9], [9], [1], [3]])
     s = target.xp.where(np.array([False, False, True, True]), s, -np.inf)
-    joined = split_keys(s, v, (0, 2, 4))
-    assert (online(s, v, (0, 2, 4)) == 2).all()
+    joined = streaming.split_keys(s, v, (0, 2, 4))
+    assert (streaming.online(s, v, (0, 2, 4)) == 2).all()
     assert (joined.output == 2).all()
     assert (joined.lse < -900).all()
     assert target.xp.isfinite(joined.lse).all()
     zero = target.lift([[0]])
     with np.errstate(invalid="ignore"):
-        underflown = merge(SoftmaxState(zero, zero, zero), tile_state(s[:, 2:], v[2:]))
-        assert target.xp.isnan(finish(underflown)).all()
+        underflown = streaming.merge(streaming.SoftmaxState(zero, zero, zero), streaming.tile_state(s[:, 2:], v[2:]))
+        assert target.xp.isnan(streaming.finish(underflown)).all()
 
 
 # -- all sizes -------------------------------------------------------------------------------------------------------
@@ -213,35 +202,43 @@ def bounds(size: Any) -> tuple[Any, ...]:
 
 
 def plain(s: Any, v: Any, size: Any) -> Any:
-    return softmax(s) @ v
+    return functional.softmax(s) @ v
 
 
 def test_for_all_sizes() -> None:
     """The state of three tiles, of any sizes, is that of all keys; outputs of three tiles are in the deep run."""
-    assert proved(lambda s, v, size: by_letters(s, v, size, lambda t: tile_state(*t), merge)[1:], shifted, SHAPES)
+    assert proved(
+        lambda s, v, size: by_letters(s, v, size, lambda t: streaming.tile_state(*t), streaming.merge)[1:],
+        shifted,
+        SHAPES,
+    )
 
 
 @pytest.mark.deep
 def test_outputs_for_all_sizes() -> None:
-    assert proved(lambda s, v, size: online(s, v, bounds(size)), plain, SHAPES)
+    assert proved(lambda s, v, size: streaming.online(s, v, bounds(size)), plain, SHAPES)
     assert proved(
-        lambda s, v, size: by_letters(s, v, size, lambda t: partial_output(*t), merge_partial).output, plain, SHAPES
+        lambda s, v, size: (
+            by_letters(s, v, size, lambda t: streaming.partial_output(*t), streaming.merge_partial).output
+        ),
+        plain,
+        SHAPES,
     )
 
 
 def by_letters(s: Any, v: Any, size: Any, start: Any, join: Any) -> Any:
-    return tree([start(t) for t in tiles(s, v, bounds(size))], join)
+    return streaming.tree([start(t) for t in tiles(s, v, bounds(size))], join)
 
 
 def shifted(s: Any, v: Any, size: Any) -> Any:
     """The state of all keys at once, with the maximum of the merged one."""
-    m = by_letters(s, v, size, lambda t: tile_state(*t), merge).maximum
-    return tile_state(s, v, m)[1:]
+    m = by_letters(s, v, size, lambda t: streaming.tile_state(*t), streaming.merge).maximum
+    return streaming.tile_state(s, v, m)[1:]
 
 
 def test_a_wrong_tile_is_not_proved() -> None:
     def late(s: Any, v: Any, size: Any) -> Any:
-        return online(s, v, bounds(size)[1:])
+        return streaming.online(s, v, bounds(size)[1:])
 
     assert not proved(late, plain, SHAPES)
 
@@ -255,17 +252,19 @@ QKV = {"q": (3, 2), "k": (4, 2), "v": (4, 2)}
 SELF = {"q": (4, 2), "k": (4, 2), "v": (4, 2)}
 
 
-def kept(q: Any, k: Any, v: Any) -> tuple[Any, PartialOutput]:
+def kept(q: Any, k: Any, v: Any) -> tuple[Any, streaming.PartialOutput]:
     """The scores, and the output and the log-sum-exps by tiles."""
     scores = CAUSAL.trace(q, k, v)["masked"]
-    states = row_states(scores, v, ROWS, KEYS)
-    parts = (partial(finish, fully_masked="zeros"), lse)
-    return scores, PartialOutput(*[v.__array_namespace__().concat([f(x) for x in states], axis=-2) for f in parts])
+    states = streaming.row_states(scores, v, ROWS, KEYS)
+    parts = (partial(streaming.finish, fully_masked="zeros"), streaming.lse)
+    return scores, streaming.PartialOutput(
+        *[v.__array_namespace__().concat([f(x) for x in states], axis=-2) for f in parts]
+    )
 
 
 def derivatives(q: Any, k: Any, v: Any, g: Any) -> Any:
     scores, saved = kept(q, k, v)
-    return score_and_value_gradients(scores, v, saved, g, ROWS, KEYS)
+    return streaming.score_and_value_gradients(scores, v, saved, g, ROWS, KEYS)
 
 
 def rows_of(x: Any, lo: int, hi: int) -> Any:
@@ -276,8 +275,10 @@ def cached(start: Callable[..., Any], mask: Any, q: Any, k: Any, v: Any) -> Any:
     """Three tokens beside the cache, and one that is written after them."""
     (q0, q1), (k0, k1), (v0, v1) = [(rows_of(x, 0, 3), rows_of(x, 3, 4)) for x in (q, k, v)]
     cache = start(k, v)
-    first = attend(MASKED, q0, beside(cache, k0, v0), mask)
-    return first, attend(MASKED, q1, held(append(append(cache, k0, v0), k1, v1)), mask)
+    first = streaming.attend(MASKED, q0, streaming.beside(cache, k0, v0), mask)
+    return first, streaming.attend(
+        MASKED, q1, streaming.held(streaming.append(streaming.append(cache, k0, v0), k1, v1)), mask
+    )
 
 
 def plain_form(x: Any, values: Any) -> Any:
@@ -287,40 +288,53 @@ def plain_form(x: Any, values: Any) -> Any:
 
 
 def paged(q: Any, k: Any, v: Any) -> Any:
-    cache = Paged(k[:, None, :], v[:, None, :], plain_form(k, [[2, 0, 3, 1]]), plain_form(k, [0]))
+    cache = streaming.Paged(k[:, None, :], v[:, None, :], plain_form(k, [[2, 0, 3, 1]]), plain_form(k, [0]))
     for lo, hi in ((0, 3), (3, 4)):
-        cache = append(cache, rows_of(k, lo, hi)[None, :, :], rows_of(v, lo, hi)[None, :, :])
-    return attend(MASKED, rows_of(q, 2, 4)[None, :, :], held(cache)), cache.k
+        cache = streaming.append(cache, rows_of(k, lo, hi)[None, :, :], rows_of(v, lo, hi)[None, :, :])
+    return streaming.attend(MASKED, rows_of(q, 2, 4)[None, :, :], streaming.held(cache)), cache.k
 
 
 def hidden_online(s: Any, v: Any) -> Any:
-    return online(masks.forbid(s, plain_form(s, HIDDEN)), v, KEYS, "zeros")
+    return streaming.online(functional.forbid(s, plain_form(s, HIDDEN)), v, KEYS, "zeros")
 
 
 FORMS_BY_KIND: dict[str, tuple[Callable[..., Any], dict[str, tuple[int, ...]]]] = {
     "online": (hidden_online, {"s": (3, 4), "v": (4, 2)}),
-    "split keys": (lambda s, v: split_keys(s, v, KEYS), {"s": (3, 4), "v": (4, 2)}),
+    "split keys": (lambda s, v: streaming.split_keys(s, v, KEYS), {"s": (3, 4), "v": (4, 2)}),
     "tiles": (lambda q, k, v: kept(q, k, v)[1], QKV),
     "tiles, rows hidden": (lambda q, k, v: by_tiles(MASKED, ROWS, KEYS, q, k, v, mask=plain_form(q, HIDDEN)), QKV),
     "backward by tiles": (derivatives, QKV | {"g": (3, 2)}),
-    "growing cache": (partial(cached, lambda k, v: Growing(rows_of(k, 0, 0), rows_of(v, 0, 0)), masks.causal), SELF),
-    "static cache": (partial(cached, lambda k, v: Static(k, v, 0), masks.causal), SELF),
+    "growing cache": (
+        partial(cached, lambda k, v: streaming.Growing(rows_of(k, 0, 0), rows_of(v, 0, 0)), functional.causal),
+        SELF,
+    ),
+    "static cache": (partial(cached, lambda k, v: streaming.Static(k, v, 0), functional.causal), SELF),
     "ring of slots": (
-        partial(cached, lambda k, v: Sliding(rows_of(k, 0, 2), rows_of(v, 0, 2), 0), lambda at: masks.window(at, 2)),
+        partial(
+            cached,
+            lambda k, v: streaming.Sliding(rows_of(k, 0, 2), rows_of(v, 0, 2), 0),
+            lambda at: functional.window(at, 2),
+        ),
         SELF,
     ),
     "pages": (paged, SELF),
-    "prefill": (partial(prefill, Attention(scale=1, causal=True), bounds=(0, 1, 4)), SELF),
-    "linear": (lambda q, k, v: linear.linear_attention(q * q + 1, k * k + 1, v), QKV),
-    "linear, causal": (lambda q, k, v: linear.causal_linear_attention(q * q + 1, k * k + 1, v), SELF),
-    "products, causal": (linear.causal_products, SELF),
-    "gated": (linear.gated_products, SELF | {"g": (4, 1)}),
-    "gated, tokens": (partial(linear.scan, linear.gated_step), {"state": (2, 2)} | SELF | {"g": (4, 1)}),
-    "gated, chunks": (partial(linear.scan, linear.gated_chunk), {"state": (2, 2)} | SELF | {"g": (4, 2)}),
-    "delta, tokens": (partial(linear.scan, linear.delta_token), {"state": (2, 2)} | SELF | {"b": (4, 1), "g": (4, 1)}),
-    "delta, chunks": (partial(linear.scan, linear.delta_chunk), {"state": (2, 2)} | SELF | {"b": (4, 1), "g": (4, 2)}),
-    "features": (linear.positive_random, {"x": (3, 2), "w": (4, 2)}),
-    "exponentials": (powers, {"s": (3, 2)}),
+    "prefill": (partial(streaming.prefill, Attention(scale=1, causal=True), bounds=(0, 1, 4)), SELF),
+    "linear": (lambda q, k, v: streaming.linear_attention(q * q + 1, k * k + 1, v), QKV),
+    "linear, causal": (lambda q, k, v: streaming.causal_linear_attention(q * q + 1, k * k + 1, v), SELF),
+    "products, causal": (streaming.causal_products, SELF),
+    "gated": (streaming.gated_products, SELF | {"g": (4, 1)}),
+    "gated, tokens": (partial(streaming.scan, streaming.gated_step), {"state": (2, 2)} | SELF | {"g": (4, 1)}),
+    "gated, chunks": (partial(streaming.scan, streaming.gated_chunk), {"state": (2, 2)} | SELF | {"g": (4, 2)}),
+    "delta, tokens": (
+        partial(streaming.scan, streaming.delta_token),
+        {"state": (2, 2)} | SELF | {"b": (4, 1), "g": (4, 1)},
+    ),
+    "delta, chunks": (
+        partial(streaming.scan, streaming.delta_chunk),
+        {"state": (2, 2)} | SELF | {"b": (4, 1), "g": (4, 2)},
+    ),
+    "features": (streaming.positive_random, {"x": (3, 2), "w": (4, 2)}),
+    "exponentials": (functional.powers, {"s": (3, 2)}),
 }
 
 
@@ -335,14 +349,14 @@ def run(name: str, of: Any, whole: bool = True) -> Any:
 
 @pytest.mark.parametrize("name", FORMS_BY_KIND)
 def test_residues_are_the_image_of_exact_numbers(name: str) -> None:
-    got, wanted = run(name, modular(*PAIRS[3], seed=3)), run(name, EXACT)
+    got, wanted = run(name, kinds.modular(*PAIRS[3], seed=3)), run(name, EXACT)
     assert agree(got, wanted)
     assert not agree(got, [x + 1 for x in wanted])
 
 
 @pytest.mark.parametrize("name", FORMS_BY_KIND)
 def test_balls_hold_the_exact_numbers(name: str) -> None:
-    with precision(128):
+    with kinds.precision(128):
         balls = run(name, kind("ball"), whole=False)
     for array, wanted in zip(balls, run(name, EXACT, whole=False), strict=True):
         hidden = EXACT.xp.isneginf(wanted)
@@ -407,19 +421,19 @@ def encloses(got: Any, wanted: Any, wide: float = 2.0**-30) -> None:
 
 @pytest.mark.parametrize("name", DEFINITIONS)
 def test_definitions(name: str) -> None:
-    with precision(BITS):
+    with kinds.precision(BITS):
         encloses(DEFINITIONS[name].run(Enclosure.literal), DEFINITIONS[name].run(Ball.literal))
 
 
 @pytest.mark.parametrize("name", FORMS_BY_KIND)
 def test_tiles_caches_and_recurrences(name: str) -> None:
-    with precision(BITS):
+    with kinds.precision(BITS):
         encloses(run(name, Enclosure, whole=False), run(name, Ball, whole=False))
 
 
 @pytest.mark.parametrize("program", RIGHT, ids=lambda f: f.__name__)
 def test_programs_of_users(program: Program) -> None:
-    with precision(BITS):
+    with kinds.precision(BITS):
         encloses(program(*map(Enclosure.lift, SMALL)), program(*map(Ball.lift, SMALL)))
 
 
@@ -427,7 +441,7 @@ def test_programs_of_users(program: Program) -> None:
 def test_whole_models(name: str) -> None:
     model = MODELS[name]
     given = parameters(model)
-    with precision(BITS):
+    with kinds.precision(BITS):
         got, wanted = (model(**ids(model), **{n: _lifted(k, x) for n, x in given.items()}) for k in (Enclosure, Ball))
         encloses(got, wanted, 2.0**-10)
 

@@ -2,16 +2,13 @@
 
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 
-from symattn import Alibi, Attention, InputError, Shaw, by_tiles
-from symattn.attention import masks
-from symattn.attention.softmax import log_sum_exp
-from symattn.attention.streaming.by_tiles import cut, row_states, tile_weights
-from symattn.attention.streaming.states import finish, lse
+from symattn import Alibi, Attention, InputError, Shaw, by_tiles, functional, streaming
 from tests.attention.definition import EXACT, drawn, exactly, legal, proved
 
 ROWS, KEYS = (0, 2, 3), (0, 1, 4, 6, 7)
@@ -84,14 +81,19 @@ def test_a_cap() -> None:
     assert not legal(Attention(causal=True, softcap=2.5), DATA, bounded_by=got)
 
 
+def cut(bounds: Any) -> list[slice]:
+    """The tiles between bounds."""
+    return [slice(lo, hi) for lo, hi in pairwise(bounds)]
+
+
 # -- what is wrong ---------------------------------------------------------------------------------------------------
 def _of_the_tile(q: Any, k: Any, v: Any) -> Any:
     """Causal within each tile, as if it were alone."""
     s = Attention().trace(q, k, v)["scaled"]
-    tiles = [[masks.forbid(s[r, c], masks.causal(s[r, c])) for c in cut(KEYS)] for r in cut(ROWS)]
+    tiles = [[functional.forbid(s[r, c], functional.causal(s[r, c])) for c in cut(KEYS)] for r in cut(ROWS)]
     xp = s.__array_namespace__()
-    states = row_states(xp.concat([xp.concat(row, axis=-1) for row in tiles], axis=-2), v, ROWS, KEYS)
-    return xp.concat([finish(state, "zeros") for state in states], axis=-2)
+    states = streaming.row_states(xp.concat([xp.concat(row, axis=-1) for row in tiles], axis=-2), v, ROWS, KEYS)
+    return xp.concat([streaming.finish(state, "zeros") for state in states], axis=-2)
 
 
 FALSE = {
@@ -118,11 +120,11 @@ def test_what_is_kept_gives_the_weights_back(mask: Any) -> None:
     q, k, v = (EXACT.lift(DATA[x]) for x in "qkv")
     whole = MASKED.trace(q, k, v, mask=mask)["masked"]
     weights = MASKED(q, k, EXACT.lift(np.eye(7)), mask=mask)
-    for r, state in zip(cut(ROWS), row_states(whole, v, ROWS, KEYS), strict=True):
-        kept = lse(state)
-        assert (kept == log_sum_exp(whole[r])).all()
-        assert all((tile_weights(whole[r, c], kept) == weights[r, c]).all() for c in cut(KEYS))
-        assert (tile_weights(whole[r], state.maximum) == weights[r]).all() == (not mask[r].any())
+    for r, state in zip(cut(ROWS), streaming.row_states(whole, v, ROWS, KEYS), strict=True):
+        kept = streaming.lse(state)
+        assert (kept == functional.log_sum_exp(whole[r])).all()
+        assert all((streaming.tile_weights(whole[r, c], kept) == weights[r, c]).all() for c in cut(KEYS))
+        assert (streaming.tile_weights(whole[r], state.maximum) == weights[r]).all() == (not mask[r].any())
 
 
 @pytest.mark.parametrize(

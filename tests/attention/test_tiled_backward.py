@@ -6,18 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, Rotary, vjp
-from symattn.attention.gradients.attention import softmax_vjp
-from symattn.attention.softmax import softmax
-from symattn.attention.streaming.by_tiles import (
-    backward_by_tiles,
-    row_products,
-    row_states,
-    score_and_value_gradients,
-    tile_gradients,
-    tile_weights,
-)
-from symattn.attention.streaming.states import PartialOutput, finish, lse
+from symattn import Attention, InputError, Rotary, functional, streaming, vjp
 from tests.attention.definition import EXACT, drawn, exactly, legal, proved
 
 
@@ -35,7 +24,7 @@ CAUSAL = Attention(scale=1, causal=True)
 
 
 def by_tiles(spec: Attention, q: Any, k: Any, v: Any, g: Any, bounds: Any = (ROWS, KEYS), **inputs: Any) -> Any:
-    found = backward_by_tiles(spec, *bounds, g, {"q": q, "k": k, "v": v, **inputs}, "qkv")
+    found = streaming.backward_by_tiles(spec, *bounds, g, {"q": q, "k": k, "v": v, **inputs}, "qkv")
     return found["q"], found["k"], found["v"]
 
 
@@ -55,18 +44,23 @@ def test_rows_that_see_nothing_have_no_gradient() -> None:
 # -- what is wrong ---------------------------------------------------------------------------------------------------
 def _changed(change: Any, q: Any, k: Any, v: Any, g: Any, spec: Attention = CAUSAL) -> Any:
     """The backward pass of causal attention, from other statistics or other scores than those of the forward pass."""
-    states = row_states(CAUSAL.trace(q, k, v)["masked"], v, ROWS, KEYS)
+    states = streaming.row_states(CAUSAL.trace(q, k, v)["masked"], v, ROWS, KEYS)
     concat = v.__array_namespace__().concat
-    output, whole = (concat([f(x) for x in states], axis=-2) for f in (partial(finish, fully_masked="zeros"), lse))
-    first = concat([x.maximum for x in row_states(CAUSAL.trace(q, k, v)["masked"], v, ROWS, KEYS[:2])], axis=-2)
+    output, whole = (
+        concat([f(x) for x in states], axis=-2)
+        for f in (partial(streaming.finish, fully_masked="zeros"), streaming.lse)
+    )
+    first = concat(
+        [x.maximum for x in streaming.row_states(CAUSAL.trace(q, k, v)["masked"], v, ROWS, KEYS[:2])], axis=-2
+    )
     values = spec.trace(q, k, v)
     scores = values["masked" if spec.causal else "scores"]
-    saved = change(PartialOutput(output, whole), first)
-    ds, dv = score_and_value_gradients(scores, v, saved, g, ROWS, KEYS)
+    saved = change(streaming.PartialOutput(output, whole), first)
+    ds, dv = streaming.score_and_value_gradients(scores, v, saved, g, ROWS, KEYS)
     return ds @ k, ds.mT @ q, dv
 
 
-def _same(saved: PartialOutput, first: Any) -> PartialOutput:
+def _same(saved: streaming.PartialOutput, first: Any) -> streaming.PartialOutput:
     return saved
 
 
@@ -131,20 +125,20 @@ def test_every_specification_is_taken_back_by_tiles(name: str) -> None:
     output = spec(**inputs)
     g = EXACT.lift(whole(12, g=output.plain_shape)["g"])
     n_q, n_k = (inputs[n if n in inputs else "x"].shape[-2] for n in "qk")
-    found = backward_by_tiles(spec, (0, 1, n_q), (0, 2, n_k), g, inputs)
+    found = streaming.backward_by_tiles(spec, (0, 1, n_q), (0, 2, n_k), g, inputs)
     wanted = vjp(spec, g, inputs, ties="second")
     assert found.keys() == wanted.keys() == data.keys()
     for n, gradient in found.items():
         assert gradient.shape == wanted[n].shape
         assert (gradient == wanted[n]).all()
         assert not (gradient == 0 * gradient).all()
-    first = backward_by_tiles(spec, (0, 1, n_q), (0, n_k), g, inputs, wrt=list(data)[:1])
+    first = streaming.backward_by_tiles(spec, (0, 1, n_q), (0, n_k), g, inputs, wrt=list(data)[:1])
     assert list(first) == list(data)[:1]
 
 
 def test_a_log_sum_exp_is_not_taken_back() -> None:
     with pytest.raises(InputError, match="starts from the output alone"):
-        backward_by_tiles(Attention(lse=True), (0, 3), (0, 4), DATA["g"], {n: DATA[n] for n in "qkv"})
+        streaming.backward_by_tiles(Attention(lse=True), (0, 3), (0, 4), DATA["g"], {n: DATA[n] for n in "qkv"})
 
 
 # -- all sizes -------------------------------------------------------------------------------------------------------
@@ -158,7 +152,7 @@ def _tile_sums(s: Any, v: Any, o: Any, l: Any, g: Any, size: Any) -> Any:  # noq
     xp = s.__array_namespace__()
 
     def tile(r: slice, t: slice) -> Any:
-        return tile_gradients(s[r, t], v[t], PartialOutput(o[r], l[r]), g[r])
+        return streaming.tile_gradients(s[r, t], v[t], streaming.PartialOutput(o[r], l[r]), g[r])
 
     ds = xp.concat([xp.concat([tile(r, t)[0] for t in keys], axis=1) for r in rows])
     return ds, xp.concat([tile(rows[0], t)[1] + tile(rows[1], t)[1] for t in keys])
@@ -185,28 +179,28 @@ def test_the_products_of_rows_need_no_keys() -> None:
     """D = rowsum(dO ⊙ O) = rowsum(P ⊙ dO Vᵀ), for all sizes."""
 
     def over_keys(s: Any, v: Any, g: Any, size: Any) -> Any:
-        p = softmax(s)
+        p = functional.softmax(s)
         return s.__array_namespace__().sum(p * (g @ v.mT), axis=-1, keepdims=True)
 
     shapes = {"s": "n m", "v": "m w", "g": "n w"}
-    assert proved(lambda s, v, g, size: row_products(g, softmax(s) @ v), over_keys, shapes)
-    assert not proved(lambda s, v, g, size: row_products(g, s @ v), over_keys, shapes)
+    assert proved(lambda s, v, g, size: streaming.row_products(g, functional.softmax(s) @ v), over_keys, shapes)
+    assert not proved(lambda s, v, g, size: streaming.row_products(g, s @ v), over_keys, shapes)
 
 
 def test_what_was_kept_gives_the_weights_for_all_sizes() -> None:
     def form(s: Any, v: Any, size: Any) -> Any:
         n, a, b = (size[x] for x in "nab")
-        (state,) = row_states(s, v, (0, n), (0, a, a + b))
-        return [tile_weights(tile, lse(state)) for tile in (s[:, :a], s[:, a:])]
+        (state,) = streaming.row_states(s, v, (0, n), (0, a, a + b))
+        return [streaming.tile_weights(tile, streaming.lse(state)) for tile in (s[:, :a], s[:, a:])]
 
     def definition(s: Any, v: Any, size: Any) -> Any:
-        p = softmax(s)
+        p = functional.softmax(s)
         return p[:, : size["a"]], p[:, size["a"] :]
 
     def by_one_tile(s: Any, v: Any, size: Any) -> Any:
         n, a = (size[x] for x in "na")
-        (state,) = row_states(s[:, :a], v[:a], (0, n), (0, a))
-        return [tile_weights(tile, lse(state)) for tile in (s[:, :a], s[:, a:])]
+        (state,) = streaming.row_states(s[:, :a], v[:a], (0, n), (0, a))
+        return [streaming.tile_weights(tile, streaming.lse(state)) for tile in (s[:, :a], s[:, a:])]
 
     shapes = {"s": "n a+b", "v": "a+b w"}
     assert proved(form, definition, shapes)
@@ -222,15 +216,15 @@ def test_the_whole_backward_pass_for_all_sizes(which: str) -> None:
     def form(q: Any, k: Any, v: Any, g: Any, size: Any) -> Any:
         n, a, b = (size[x] for x in "nab")
         s = q @ k.mT
-        (state,) = row_states(s, v, (0, n), (0, a, a + b))
-        saved = PartialOutput(finish(state), lse(state))
-        ds, dv = score_and_value_gradients(s, v, saved, g, (0, n), (0, a, a + b))
+        (state,) = streaming.row_states(s, v, (0, n), (0, a, a + b))
+        saved = streaming.PartialOutput(streaming.finish(state), streaming.lse(state))
+        ds, dv = streaming.score_and_value_gradients(s, v, saved, g, (0, n), (0, a, a + b))
         return ds @ k if which == "q" else dv
 
     def definition(q: Any, k: Any, v: Any, g: Any, size: Any) -> Any:
         """The backward pass with all weights at once, without a scale."""
-        p = softmax(q @ k.mT)
-        ds = softmax_vjp(p, g @ v.mT)
+        p = functional.softmax(q @ k.mT)
+        ds = functional.softmax_vjp(p, g @ v.mT)
         return ds @ k if which == "q" else p.mT @ g
 
     assert proved(form, definition, shapes)

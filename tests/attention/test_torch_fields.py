@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 import symattn
-from symattn import Attention, InputError, kind
-from symattn.attention import softmax
+from symattn import Attention, InputError, functional, kind
 from symattn.attention.variants import VARIANTS
 from symattn.derivations.variants import Support
 from tests.arrays.conformance import check
@@ -128,10 +127,10 @@ def by_torch(name: str) -> tuple[Callable[..., Any], Callable[..., Any], tuple[n
     pairs: dict[str, Any] = {
         "distance": (partial(_scores, distance), lambda q, k: -((q[:, None] - k[None]) ** 2).sum(-1) / 2, (q, k)),
         "general": (partial(_scores, general), lambda q, k, w: _bilinear(q, k, w), (q, k, w)),
-        "sigmoid": (lambda s: softmax.sigmoid_weights(s, 0), torch.sigmoid, (s,)),
-        "relu": (softmax.relu_weights, lambda s: torch.relu(s) / N_K, (s,)),
-        "relu_sum": (partial(softmax.relu_weights, divided=False), torch.relu, (s,)),
-        "powers of two": (softmax.powers_of_two, torch.exp, (s,)),
+        "sigmoid": (lambda s: functional.sigmoid_weights(s, 0), torch.sigmoid, (s,)),
+        "relu": (functional.relu_weights, lambda s: torch.relu(s) / N_K, (s,)),
+        "relu_sum": (partial(functional.relu_weights, divided=False), torch.relu, (s,)),
+        "powers of two": (functional.powers_of_two, torch.exp, (s,)),
     }  # fmt: skip
     return pairs[name]  # type: ignore[no-any-return]
 

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Block, Transformer, rounded
-from symattn.attention.norms import layer_norm
+from symattn import Attention, Block, Transformer, functional, rounded
 
 pytestmark = pytest.mark.torch
 E, H, F, B, N, M = 8, 2, 12, 2, 3, 4
@@ -402,7 +401,7 @@ def test_a_whole_transformer(norm_first: bool, dtype: str) -> None:
 
 
 def layer_norm_of(eps: float) -> Any:
-    return lambda x, **given: layer_norm(x, eps, **given)
+    return lambda x, **given: functional.layer_norm(x, eps, **given)
 
 
 def test_layer_norm_of_tokens_far_from_zero() -> None:

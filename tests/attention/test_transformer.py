@@ -20,14 +20,14 @@ from symattn import (
     Transformer,
     Undecided,
     evaluate,
+    functional,
     kind,
+    kinds,
+    printing,
     rounded,
 )
-from symattn.arrays.ball import precision
 from symattn.attention.layers import evaluation
 from symattn.attention.layers.evaluation import lifted
-from symattn.attention.layers.transformer import sinusoids
-from symattn.document.model import Heading, Items, Paragraph, Steps, Table
 from tests.attention import transformer_loops as loops
 from tests.document.render.test_latex_compiles import overfull, together
 from tests.refusals import refuses
@@ -131,7 +131,7 @@ def _embedded(model: Transformer, p: dict[str, Any], numbers: Any, eps: Any) -> 
 def test_by_loops(name: str) -> None:
     model = MODELS[name]
     given = ids(model) | parameters(model)
-    with precision(200), mpmath.workdps(50):
+    with kinds.precision(200), mpmath.workdps(50):
         got = model(**lifted(kind("ball"), given))
         assert all(x.rad() < 2.0**-100 for x in got.entries.flat)
         assert loops.farthest(got, by_loops(model, given)) < 1e-35
@@ -301,7 +301,7 @@ def test_rotary_positions_are_a_field_of_attention() -> None:
 @pytest.mark.parametrize("name", ["float64", "float32", "bfloat16"])
 def test_sinusoids(name: str) -> None:
     like = kind(name).lift([[0.0]])
-    table = np.asarray(sinusoids(np.arange(5), 6, np.zeros(1)))
+    table = np.asarray(functional.sinusoids(np.arange(5), 6, np.zeros(1)))
     with mpmath.workdps(20):
         np.testing.assert_allclose(table, np.array(loops.sinusoids(5, 6), dtype=float), rtol=1e-14)
     model = Transformer(decoder=(Block(attention=Attention(), norm=None, activation=None),), positions="sinusoidal")
@@ -379,16 +379,18 @@ def test_what_does_not_fit_is_said_in_one_line(changed: dict[str, Any], message:
 def test_a_document_has_every_input_and_every_different_step_once(name: str) -> None:
     model = MODELS[name]
     document = model.document()
-    steps = [s.formula.first for b in document.blocks if isinstance(b, Steps) for s in b.items]  # type: ignore[attr-defined]
-    (table,) = [b for b in document.blocks if isinstance(b, Table)]
+    steps = [s.formula.first for b in document.blocks if isinstance(b, printing.Steps) for s in b.items]  # type: ignore[attr-defined]
+    (table,) = [b for b in document.blocks if isinstance(b, printing.Table)]
     rows = {row[0][0].text for row in table.rows}  # type: ignore[union-attr]
     alike = {stack for stack in ("encoder", "decoder") if len(set(getattr(model, stack))) < len(getattr(model, stack))}
     parts = model.pipeline([*rows, *[n.replace(".0.", ".1.", 1) for n in rows if n.split(".")[0] in alike]])
     once = [p for p in parts if not (".1." in p.name and p.name.split(".")[0] in alike)]
     assert steps == [p.symbol for p in once]
-    assert any(isinstance(b, Paragraph) and "the same inputs as" in str(b.text) for b in document.blocks) == bool(alike)
-    assert isinstance(document.blocks[-1], Items)
-    assert ("Logits",) in [b.title for b in document.blocks if isinstance(b, Heading)]
+    assert any(
+        isinstance(b, printing.Paragraph) and "the same inputs as" in str(b.text) for b in document.blocks
+    ) == bool(alike)
+    assert isinstance(document.blocks[-1], printing.Items)
+    assert ("Logits",) in [b.title for b in document.blocks if isinstance(b, printing.Heading)]
 
 
 @pytest.mark.latex

@@ -10,10 +10,10 @@ import pytest
 from symattn import Attention, InputError, Latent, Rotary, like
 from symattn.attention.inputs import holds
 from symattn.attention.presets import PRESETS
-from symattn.attention.variants import OF_MODELS, VARIANTS, NamedVariant
-from symattn.derivations.variants import KINDS, Support, shapes_in_letters, support
+from symattn.attention.variants import OF_MODELS, VARIANTS
+from symattn.derivations.variants import Support, shapes_in_letters, support
 from tests.arrays.evaluating import compare
-from tests.attention.definition import Definition, looped, same
+from tests.attention.definition import Definition, looped, norms_behind_weights, same
 from tests.lanes import groups, one_in
 from tests.refusals import refuses
 
@@ -98,14 +98,24 @@ REFUSED: dict[str, str] = {
     "LongRoPE": "indexed exact modular", "Llama 3.1 scaling": "indexed exact modular",
 }  # fmt: skip
 EVERY = {**VARIANTS, **OF_MODELS}
-LETTERS = [n for n in VARIANTS if not {"exact", "indexed"} & set(REFUSED.get(n, "").split())]
+KINDS = ("indexed", "symbolic", "exact", "modular", "ball", "enclosure", "float32", "gradient", "LaTeX")
+
+
+def list_refusing_kinds(name: str) -> set[str]:
+    """Return the kinds that refuse a variant; exact numbers hold no roots of sums of exponentials."""
+    variant = EVERY[name]
+    norms = norms_behind_weights(variant.spec.pipeline(variant.names))
+    return {*REFUSED.get(name, "").split()} | ({"exact"} if norms else set())
+
+
+LETTERS = [n for n in VARIANTS if not {"exact", "indexed"} & list_refusing_kinds(n)]
 
 
 @pytest.mark.parametrize("name", one_in(6, EVERY))
 def test_a_variant_runs_on_the_kinds_that_can_hold_it(name: str) -> None:
     kinds = tuple(k for k in KINDS if k != "symbolic" or EVERY[name].spec.heads == 1)  # letters of many heads: deep
     refused = {kind for kind, reason in support(name, EVERY[name], kinds).found.items() if reason is not None}
-    assert refused == set(REFUSED.get(name, "").split()) & set(kinds)
+    assert refused == list_refusing_kinds(name) & set(kinds), "REFUSED names what refuses a variant"
 
 
 @pytest.mark.deep
@@ -153,20 +163,19 @@ WRONG: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_another_specification_gives_another_value(name: str) -> None:
+def test_another_specification_gives_another_value(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison with balls sees it."""
     of = Support(name, VARIANTS[name])
     fields = WRONG[name]
     names = [n for n in of.example if not (n == "sink" and "sink" in fields)]
-    other = NamedVariant("", replace(VARIANTS[name].spec, **fields), " ".join(names))
-    wrong = Support(name, other)
-    wrong.__dict__["balls"] = of.balls
-    from symattn.derivations.variants import _fault_on_exact_arrays, _fault_on_float32_arrays  # the checks themselves
-
-    assert _fault_on_exact_arrays(wrong) == "gives another value"
+    other = replace(VARIANTS[name], spec=replace(VARIANTS[name].spec, **fields), given=" ".join(names))
+    balls, right = of.balls, of.run(np.asarray)[0]
+    monkeypatch.setattr(Support, "balls", property(lambda wrong: balls))
+    wrong = support(name, other, ("exact", "float32"))
+    assert wrong.found["exact"] == "gives another value"
     if name not in ("ReLU", "sparsemax"):
-        assert _fault_on_float32_arrays(wrong) is None  # NumPy against the same definition
-        assert not np.array_equal(wrong.run(np.asarray)[0], of.run(np.asarray)[0])
+        assert wrong.found["float32"] is None  # NumPy against the same definition
+        assert not np.array_equal(wrong.run(np.asarray)[0], right)
 
 
 def test_every_field_is_in_some_variant() -> None:
@@ -179,7 +188,7 @@ def test_a_variant_names_its_inputs_and_no_others() -> None:
     for name, variant in VARIANTS.items():
         example = Support(name, variant).example
         variant.spec(**example)
-        lone = NamedVariant(variant.family, replace(variant.spec, padding=not variant.spec.padding), variant.given)
+        lone = replace(variant, spec=replace(variant.spec, padding=not variant.spec.padding))
         refuses(lone.spec, says="keep", **example)
 
 
@@ -193,7 +202,8 @@ def test_a_preset_runs_with_fewer_heads(name: str) -> None:
     names = {"packed": "x w_in b_in w_o b_o", "latent": "x w_dq w_uq w_dkv w_uk w_uv w_kr w_o"}
     given = next((names[f] for f in names if getattr(spec, f)), "x w_q w_k w_v w_o")
     given += " keep" * spec.padding + " sink" * (spec.sink is not None) + " b_rel" * (name == "t5")
-    variant = NamedVariant("", small, given, {"n_b": 32, "d_v": 4} if spec.packed or name == "t5" else {})
+    sizes = {"n_b": 32, "d_v": 4} if spec.packed or name == "t5" else {}
+    variant = replace(VARIANTS["self-attention"], spec=small, given=given, sizes=sizes)
     out = Support(name, variant).run(np.asarray)[0]
     assert out.shape == (3, 8)
     assert np.isfinite(out).all()

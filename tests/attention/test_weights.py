@@ -9,9 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from symattn import Attention, Refused, Undecided, kind
-from symattn.arrays.ball import precision
-from symattn.attention.softmax import powers, powers_of_two
+from symattn import Attention, Refused, Undecided, functional, kind, kinds
 from tests.attention.by_loops import simplex, tsallis
 from tests.attention.definition import agrees, half, lift_of
 from tests.refusals import refuses
@@ -55,19 +53,27 @@ def test_softmax_is_the_power_of_the_score_less_the_logarithm() -> None:
     s = kind("exact").lift(APART)
     with_sink = sunk(half(s)[None])
     some, seen = s[:2], SEEN[:2]
-    assert (powers(some - log_sums(some, seen))[seen] == softmax(some, seen)[seen]).all()
-    assert (powers(s - log_sums(s, SEEN, **with_sink))[SEEN] == weights(s, SEEN, **with_sink)[SEEN]).all()
-    assert not (powers(some - log_sums(some, seen, **with_sink))[seen] == softmax(some, seen)[seen]).all()
+    assert (functional.powers(some - log_sums(some, seen))[seen] == softmax(some, seen)[seen]).all()
+    assert (functional.powers(s - log_sums(s, SEEN, **with_sink))[SEEN] == weights(s, SEEN, **with_sink)[SEEN]).all()
+    assert not (functional.powers(some - log_sums(some, seen, **with_sink))[seen] == softmax(some, seen)[seen]).all()
 
 
 def test_powers_of_two_are_powers_of_e() -> None:
     symbolic, ball = kind("symbolic"), kind("ball")
     s = symbolic.letters("s", 2, 2)
-    assert (powers_of_two(s) == powers(s)).all()
-    for x, y in zip(powers_of_two(ball.lift(APART)).entries.flat, powers(ball.lift(APART)).entries.flat, strict=True):
+    assert (functional.powers_of_two(s) == functional.powers(s)).all()
+    for x, y in zip(
+        functional.powers_of_two(ball.lift(APART)).entries.flat,
+        functional.powers(ball.lift(APART)).entries.flat,
+        strict=True,
+    ):
         assert x.overlaps(y)
         assert x.rad() < 1e-12
-    for x, y in zip(powers(ball.lift(APART), 2).entries.flat, powers(ball.lift(APART)).entries.flat, strict=True):
+    for x, y in zip(
+        functional.powers(ball.lift(APART), 2).entries.flat,
+        functional.powers(ball.lift(APART)).entries.flat,
+        strict=True,
+    ):
         assert x.overlaps(y) == (x == 1)
 
 
@@ -76,9 +82,9 @@ def test_powers_of_two_in_floats(dtype: Any) -> None:
     """2^(s log₂ e) is off by half an ulp of the exponent, that is by 3 |s| u, and by the rounding of exp2."""
     s = np.linspace(-6, 6, 50).astype(dtype)
     true = np.exp(s.astype(np.longdouble))
-    error = np.abs(powers_of_two(s).astype(np.longdouble) - true) / true
+    error = np.abs(functional.powers_of_two(s).astype(np.longdouble) - true) / true
     assert (error <= (3 * np.abs(s) + 4) * np.finfo(dtype).eps).all()
-    assert powers_of_two(s).dtype == dtype
+    assert functional.powers_of_two(s).dtype == dtype
 
 
 def test_integer_scores_have_rational_weights_in_powers_of_two() -> None:
@@ -136,15 +142,15 @@ def test_sigmoid_of_one_key_is_softmax_beside_a_sink() -> None:
 def test_sigmoid_weights_of_any_number_of_keys_have_a_bias_of_its_logarithm() -> None:
     """σ(s − log n) for n keys, which is e^s/(n + e^s)."""
     s = kind("exact").lift(APART)
-    wanted = powers(s) / (4 + powers(s))
+    wanted = functional.powers(s) / (4 + functional.powers(s))
     assert (sigmoid_weights(s, SEEN)[SEEN] == wanted[SEEN]).all()
-    assert not (sigmoid_weights(s, SEEN) == powers(s) / (1 + powers(s)))[SEEN].any()
+    assert not (sigmoid_weights(s, SEEN) == functional.powers(s) / (1 + functional.powers(s)))[SEEN].any()
 
 
 def test_a_bias_of_sigmoid_weights_takes_the_place_of_the_logarithm() -> None:
     s = kind("exact").lift(APART)
     biased = {"bias": True, "given": {"bias": half(s) + 0 * s}}
-    powers_with_bias = powers(s + half(s))
+    powers_with_bias = functional.powers(s + half(s))
     assert (sigmoid_weights(s, SEEN, **biased)[SEEN] == (powers_with_bias / (1 + powers_with_bias))[SEEN]).all()
 
 
@@ -218,7 +224,7 @@ def rows(weigh: Any, seen: Any) -> Any:
 EXACT, LETTERS = kind("exact"), kind("symbolic")
 REFUSED = {
     "exact: 2^(1/2)": (lambda: softmax(EXACT.lift([[0.5, 0]]), base=2), Refused, "integer multiples only; use ball"),
-    "exact: log₂ e": (lambda: powers_of_two(EXACT.lift([1])), Refused, "division by a logarithm"),
+    "exact: log₂ e": (lambda: functional.powers_of_two(EXACT.lift([1])), Refused, "division by a logarithm"),
     "exact: a root": (lambda: entmax(EXACT.xp.exp(EXACT.lift([[0.25, 0.5]]))), Refused, "not in the decided field"),
     "modular: ReLU": (lambda: relu_weights(lift_of("modular")([[1, -1]])), Undecided, "residues have no order"),
     "modular: sparsemax": (lambda: sparsemax(lift_of("modular")([[1, 0]])), Undecided, "residues have no order"),
@@ -236,7 +242,7 @@ def test_what_a_kind_lacks_is_refused_by_name(name: str) -> None:
 
 def test_equal_scores_that_no_ball_decides_are_put_in_order() -> None:
     """√2 and √2 overlap at any precision; their order does not matter to sparse weights."""
-    with precision(128):
+    with kinds.precision(128):
         equal = Ball.xp.sqrt(Ball.lift(np.array([2.0, 3.0, 2.0, 5.0])))
         found = Ball.xp.sort(equal)
         for x, wanted in zip(found.entries, np.sqrt([2.0, 2.0, 3.0, 5.0]), strict=True):
