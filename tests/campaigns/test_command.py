@@ -15,14 +15,8 @@ from typing import Any
 import pytest
 
 from symattn import Attention, InputError, Report, Rotary, Verdict
-from symattn.campaigns import backends
-from symattn.campaigns.plan import Job, Store, planned, read
-from symattn.campaigns.summary import summary
-from symattn.document.render import render
 from symattn.programs.child import TargetOptions
-from symattn.programs.loading import NoSuchAttribute
 from symattn_cli.main import main
-from tests.refusals import refuses
 
 ATTENTION = """
     import numpy as np
@@ -45,8 +39,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def results(folder: str | Path = "out") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(folder, "results.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
 def verdicts(path: str = "out") -> dict[tuple[str, str], str]:
-    found = Store(Path(path)).results().values()
+    found = results(path)
     return {(record["target"].partition(":")[2], record["dtype"]): record["verdict"] for record in found}
 
 
@@ -55,14 +53,18 @@ EXPECTED = {("right", d): "no fault" for d in ("float32", "float16")} | {
 }
 
 
+def _passed(target: str = "f") -> Report:
+    return Report(Verdict.NO_FAULT, f"{target}(q, k, v)", "float32", "all", 1, command="symattn verify x")
+
+
 def test_in_this_process(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     asked = signature(TargetOptions)
 
     def told(target: str, *args: Any, **options: Any) -> Report:
         asked.bind(**options)
         if target == "attn.py:none":
-            raise NoSuchAttribute("attn.py has no none")
-        return Report(Verdict.NO_FAULT, f"{target}(q, k, v)", "float32", "all", 1, command="symattn verify x")
+            raise InputError("attn.py has no none")
+        return _passed(target)
 
     monkeypatch.setattr("symattn.programs.child.verify_target", told)
     monkeypatch.setattr("symattn.programs.repeat.verify_target", told)
@@ -77,26 +79,26 @@ def test_in_this_process(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     assert {record["verdict"] for record in document["results"]} == {"error", "no fault"}
 
 
-def test_a_defect_ends_no_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_ends_no_campaign(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError("ours")
 
     monkeypatch.setattr("symattn.programs.child.verify_target", broken)
-    (job,) = planned(["a.py:f"], {}, ["float32"], {}, {})
-    found = backends.work(job)
-    assert (found["verdict"], found["kind"], found["error"]) == ("error", "defect", "ZeroDivisionError: ours")
+    assert main(["campaign", "a.py:f", "a.py:g", "--jobs", "1", "-o", "out"]) == 3
+    for found in results():
+        assert (found["verdict"], found["kind"], found["error"]) == ("error", "defect", "ZeroDivisionError: ours")
+    assert len(results()) == 2
 
 
-def test_a_preset_is_named_in_the_command_of_its_report(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_preset_is_named_in_the_command_of_its_report(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, given = signature(TargetOptions), {}
 
     def told(*args: Any, **options: Any) -> Report:
         given.update(asked.bind(**options).arguments)
-        return Report(Verdict.NO_FAULT, "f", "float32", "all", 1, command="symattn verify x")
+        return _passed()
 
     monkeypatch.setattr("symattn.programs.child.verify_target", told)
-    (job,) = planned(["a.py:f"], {"small": {"like": "llama"}}, ["float32"], {}, {})
-    assert backends.work(job)["verdict"] == "no fault"
+    assert main(["campaign", "a.py:f", "--spec", "like=llama", "--jobs", "1", "-o", "out"]) == 0
     assert given["origin"].options == {"like": "llama"}
     assert given["notes"]
 
@@ -190,10 +192,10 @@ def check_summary(out: str) -> None:
     """Cases and times are those of the verifications."""
     assert "2 with faults, 2 no fault" in out
     rows = [line.split() for line in out.partition("Cases and times")[2].splitlines() if line.startswith("  attn.py")]
-    results = {(r["target"], r["dtype"]): r for r in Store(Path("out")).results().values()}
+    by_job = {(r["target"], r["dtype"]): r for r in results()}
     assert len(rows) == 4
     for target, spec, dtype, *told, cases, seconds in rows:
-        found = results[target, dtype]
+        found = by_job[target, dtype]
         steps = len(found["power"])
         words = f"no fault {steps} of {steps} steps" if target == "attn.py:right" else "fault –"
         assert (spec, " ".join(told), int(cases)) == ("plain", words, found["cases"])
@@ -224,77 +226,100 @@ def test_on_a_cluster_of_two_workers(folder: Path, capsys: pytest.CaptureFixture
     assert "no scheduler answers at tcp://127.0.0.1:9" in capsys.readouterr().err
 
 
-JOBS = planned(["a.py:f", "a.py:g"], {"plain": {}, "causal": {"causal": True}}, ["float32", "float16"], {}, {})
+EIGHT = ["a.py:f", "a.py:g", "--spec", "plain", "--spec", "causal", "--dtypes", "float32,float16", "--jobs", "1"]
 FAULT = {"step": "scale", "cause": "scores are scaled by 1/d_k", "message": "…", "case": "abc"}
-
-
-def made(job: Job, verdict: str = "no fault") -> dict[str, Any]:
-    found = {"key": job.key, "target": job.target, "spec": job.spec, "dtype": job.dtype, "domain": job.domain}
-    if verdict == "error":
-        return {**found, "verdict": verdict, "error": "a.py cannot be imported", "kind": "CannotRun"}
-    faults = [FAULT] if verdict == "fault" else []
-    return {**found, "verdict": verdict, "faults": faults, "cases": 7, "notes": ["It warns."], "command": "symattn x"}
 
 
 class _Stopped(BaseException):
     pass
 
 
-def _work(verdicts: list[str], stop_at: int = 99) -> Any:
-    def here(jobs: Any) -> Any:
-        for number, job in enumerate(jobs):
-            if number == stop_at:
-                raise _Stopped
-            yield made(job, verdicts[number % len(verdicts)])
+def run(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str, stop_at: int = 99) -> list[dict[str, Any]]:
+    """Run a campaign in which every verification passes, up to one at which it is stopped; return what was passed."""
+    made: list[dict[str, Any]] = []
 
-    return here
+    def told(target: str, spec: Attention, **options: Any) -> Report:
+        if len(made) == stop_at:
+            raise _Stopped
+        made.append({"target": target, "spec": spec, **options})
+        return _passed(target)
+
+    monkeypatch.setattr("symattn.programs.child.verify_target", told)
+    if stop_at == 99:
+        assert main(["campaign", *(words or EIGHT), "-o", str(folder)]) == 0
+    else:
+        with pytest.raises(_Stopped):
+            main(["campaign", *(words or EIGHT), "-o", str(folder)])
+    return made
 
 
-def test_what_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "here", _work(["no fault"], stop_at=3))
-    with pytest.raises(_Stopped):
-        backends.run(JOBS, tmp_path / "out", cores=1)
-    store = Store(tmp_path / "out")
-    assert list(store.results()) == [job.key for job in JOBS[:3]]
-    path = tmp_path / "out" / "results.jsonl"
+def plan_of(folder: Path) -> list[dict[str, Any]]:
+    return list(json.loads((folder / "plan.json").read_text(encoding="utf-8")))
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The eight jobs of a campaign in ``tmp_path``, of which none is made."""
+    run(monkeypatch, tmp_path, stop_at=0)
+    return plan_of(tmp_path)
+
+
+def store(folder: Path, job: dict[str, Any], verdict: str = "no fault", **more: Any) -> None:
+    """Write the result of a job, as a campaign does."""
+    result = {name: job[name] for name in ("key", "target", "spec", "dtype", "domain")} | {"verdict": verdict}
+    if verdict == "error":
+        result |= {"error": "a.py cannot be imported", "kind": "CannotRun"}
+    else:
+        faults = [FAULT] if verdict == "fault" else []
+        result |= {"faults": faults, "cases": 7, "notes": ["It warns."], "command": "symattn x"}
+    with (folder / "results.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(result | more) + "\n")
+
+
+def test_what_was_stopped_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(monkeypatch, tmp_path, stop_at=3)
+    keys = [job["key"] for job in plan_of(tmp_path)]
+    assert [result["key"] for result in results(tmp_path)] == keys[:3]
+    path = tmp_path / "results.jsonl"
     whole = path.read_bytes()
-    path.write_bytes(whole + b'{"key": "' + JOBS[3].key.encode() + b'", "verdict": "no fa')  # killed within a line
-    assert len(store.results()) == 3
-    seen: list[tuple[int, int]] = []
-    monkeypatch.setattr(backends, "here", _work(["fault"]))
-    left = backends.run(JOBS, tmp_path / "out", cores=1, progress=lambda done, planned, _: seen.append((done, planned)))
-    assert left == len(JOBS) - 3
+    path.write_bytes(whole + b'{"key": "' + keys[3].encode() + b'", "verdict": "no fa')  # killed within a line
+    assert main(["campaign", "--summary", str(tmp_path)]) == 3
+    assert "5 of 8 verifications are not made yet" in " ".join(capsys.readouterr().out.split())
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert len(run(monkeypatch, tmp_path)) == 5
+    shown = capsys.readouterr().err.split("\r")
+    assert ["3 of 8, 0 with faults" in shown[1], "8 of 8, 0 with faults" in shown[-2]] == [True, True]
     assert path.read_bytes().startswith(whole)
-    assert [json.loads(line)["key"] for line in path.read_bytes().splitlines()] == [job.key for job in JOBS]
-    assert (seen[0], seen[-1]) == ((3, 8), (8, 8))
-    assert backends.run(JOBS, tmp_path / "out", cores=1) == 0
+    assert [result["key"] for result in results(tmp_path)] == keys
+    assert run(monkeypatch, tmp_path) == []
 
 
-def test_the_summary_of_a_part_is_undecided(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.open(JOBS)
-    store.append(made(JOBS[0]))
-    document = summary(tmp_path)
-    assert document.verdict is Verdict.UNDECIDED
-    assert "7 of 8 verifications are not made yet" in " ".join(render(document, "text").split())
-    for job in JOBS[1:]:
-        store.append(made(job))
-    assert summary(tmp_path).verdict is Verdict.NO_FAULT
-    store.append(made(JOBS[1], "error"))
-    assert summary(tmp_path).verdict is Verdict.UNDECIDED
+def test_the_summary_of_a_part_is_undecided(
+    tmp_path: Path, jobs: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = ["campaign", "--summary", str(tmp_path)]
+    store(tmp_path, jobs[0])
+    assert main(shown) == 3
+    assert "7 of 8 verifications are not made yet" in " ".join(capsys.readouterr().out.split())
+    for job in jobs[1:]:
+        store(tmp_path, job)
+    assert main(shown) == 0
+    store(tmp_path, jobs[1], "error")
+    assert main(shown) == 3
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "latex", "json"])
-def test_the_summary_tells_verdicts_faults_and_errors(tmp_path: Path, form: str) -> None:
-    store = Store(tmp_path)
-    store.open(JOBS)
-    for job, verdict in zip(JOBS, ["fault", "fault", "error", "no fault"] * 2, strict=True):
-        store.append(made(job, verdict))
-    store.append(made(JOBS[-1]) | {"notes": ["It prints.", "It warns."]})
-    store.append({**made(JOBS[0]), "key": "another plan"})
-    document = summary(tmp_path, "symattn campaign --summary out")
-    assert document.verdict is Verdict.FAULT
-    text = " ".join(render(document.whole(), form).split())
+def test_the_summary_tells_verdicts_faults_and_errors(
+    tmp_path: Path, jobs: list[dict[str, Any]], form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for job, verdict in zip(jobs, ["fault", "fault", "error", "no fault"] * 2, strict=True):
+        store(tmp_path, job, verdict)
+    store(tmp_path, jobs[-1], notes=["It prints.", "It warns."])
+    store(tmp_path, jobs[0], key="another plan")
+    assert main(["campaign", "--summary", str(tmp_path), "-f", form, "-v"]) == 1
+    text = " ".join(capsys.readouterr().out.split())
     for words in ("a.py", "scores are scaled by", "cannot be imported", "a result of another plan"):
         assert words in text, words
     if form == "text":
@@ -304,30 +329,40 @@ def test_the_summary_tells_verdicts_faults_and_errors(tmp_path: Path, form: str)
         assert "! a.py:g: It prints." in text
 
 
+def refused(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
+    """The line by which a campaign is refused."""
+    assert main(["campaign", *map(str, words)]) == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("jobs")
 @pytest.mark.parametrize("text", ["not json\n", "3\n", '{"verdict": "fault"}\n'])
-def test_broken_results_are_refused(tmp_path: Path, text: str) -> None:
-    Store(tmp_path).open(JOBS)
+def test_broken_results_are_refused(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "results.jsonl").write_text(text, encoding="utf-8")
-    refuses(Store(tmp_path).results, says="line 1 is not a result")
+    assert "line 1 is not a result" in refused(capsys, "--summary", tmp_path)
 
 
-def test_a_result_of_which_the_disk_took_a_part_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store(tmp_path)
-    store.open(JOBS)
-    write = os.write
-    monkeypatch.setattr(os, "write", lambda handle, data: write(handle, data[:5]))
-    refuses(store.append, {"key": "a"}, says="the disk took a part of a result")
+@pytest.mark.usefixtures("jobs")
+def test_a_result_of_which_the_disk_took_a_part_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write, path = os.write, tmp_path / "results.jsonl"
+    monkeypatch.setattr("symattn.programs.child.verify_target", lambda target, spec, **_: _passed(target))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda handle, data: write(handle, data[:5]))
+        assert "the disk took a part of a result" in refused(capsys, *EIGHT, "-o", tmp_path)
+    assert len(path.read_bytes()) == 5
     # Opening it again cuts the part off.
-    store.open(JOBS)
-    assert store.results() == {}
+    run(monkeypatch, tmp_path, stop_at=0)
+    assert path.read_bytes() == b""
 
 
 @pytest.mark.parametrize("text", ["", "3", '[{"key": 1}]', "[1]"])
-def test_a_folder_without_a_plan_is_refused(tmp_path: Path, text: str) -> None:
-    refuses(summary, tmp_path / "none", says="holds no campaign")
+def test_a_folder_without_a_plan_is_refused(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "holds no campaign" in refused(capsys, "--summary", tmp_path / "none")
     (tmp_path / "plan.json").write_text(text, encoding="utf-8")
-    refuses(summary, tmp_path, says="not a plan")
-    refuses(Store(tmp_path / "plan.json").open, JOBS, says="cannot be used")
+    assert "not a plan" in refused(capsys, "--summary", tmp_path)
+    assert "cannot be used" in refused(capsys, *EIGHT, "-o", tmp_path / "plan.json")
 
 
 PLAN = """
@@ -355,31 +390,46 @@ square = true
 """
 
 
-def test_a_file_is_multiplied_out(tmp_path: Path) -> None:
+def test_a_file_is_multiplied_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "plan.toml"
     path.write_text(PLAN, encoding="utf-8")
-    jobs = read(path)
-    assert len(jobs) == 2 * 3 * 3 * 2
-    assert len({job.key for job in jobs}) == len(jobs)
-    job = next(j for j in jobs if (j.target, j.spec, j.dtype, j.domain) == ("b.py:g", "rotary", "float64", "short"))
-    wanted = Attention(causal=True, window=(3, 0), scale=job.attention[0].scale, position=Rotary(base=100))
-    assert job.attention == (wanted, "")
-    assert (job.attention[0].scale, job.attention[0].position) == (1 / 8, Rotary(base=100))
-    assert job.options == {"budget": 3, "layout": "bhnd", "call": ["is_causal=true"]}
-    assert job.promised == {"max_tokens": 9, "square": True}
-    llama, cut = next(j for j in jobs if j.spec == "llama").attention
-    assert (llama.heads, llama.kv_heads) == (8, 2)
-    assert "are cut" in cut
+    made = run(monkeypatch, tmp_path / "out", str(path), "--jobs", "1")
+    jobs = plan_of(tmp_path / "out")
+    assert len(jobs) == len(made) == 2 * 3 * 3 * 2
+    assert len({job["key"] for job in jobs}) == len(jobs)
+    names = ("b.py:g", "rotary", "float64", "short")
+    (number,) = [i for i, j in enumerate(jobs) if (j["target"], j["spec"], j["dtype"], j["domain"]) == names]
+    job = made[number]
+    assert job["spec"] == Attention(causal=True, window=(3, 0), scale=1 / 8, position=Rotary(base=100))
+    assert (job["target"], job["dtype"], job["notes"]) == ("b.py:g", "float64", ())
+    assert {n: job[n] for n in ("budget", "layout", "call")} == {
+        "budget": 3,
+        "layout": "bhnd",
+        "call": ["is_causal=true"],
+    }
+    assert (job["domain"].max_tokens, job["domain"].square) == (9, True)
+    llama = made[next(i for i, j in enumerate(jobs) if j["spec"] == "llama")]
+    assert (llama["spec"].heads, llama["spec"].kv_heads) == (8, 2)
+    assert "are cut" in llama["notes"][0]
 
 
-def test_keys_speak_of_everything_that_a_result_depends_on() -> None:
-    def key(spec: object = {}, dtype: str = "float32", domain: object = {}, **options: object) -> str:
-        return planned(["a.py:f"], {"s": spec}, [dtype], {"d": domain}, options)[0].key
+def test_keys_speak_of_everything_that_a_result_depends_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def keys(*lines: str, targets: str = '["a.py:f"]') -> list[str]:
+        path = tmp_path / "plan.toml"
+        path.write_text("\n".join((f"targets = {targets}", *lines)), encoding="utf-8")
+        run(monkeypatch, tmp_path / "out", str(path), "--jobs", "1", stop_at=0)
+        return [job["key"] for job in plan_of(tmp_path / "out")]
 
-    others = [key({"causal": True}), key(dtype="float16"), key(domain={"square": True}), key(seed=1)]
-    assert len({key(), *others}) == 5
-    assert key() == key()
-    assert len(planned(["a.py:f", "a.py:f"], {}, ["float32"], {}, {})) == 1
+    plain = ("[specs.s]", "[domains.d]")
+    others = [
+        keys("[specs.s]", "causal = true", "[domains.d]"),
+        keys('dtypes = ["float16"]', *plain),
+        keys(*plain, "square = true"),
+        keys(*plain, "[options]", "seed = 1"),
+    ]
+    assert len({keys(*plain)[0], *(key for (key,) in others)}) == 5
+    assert keys(*plain) == keys(*plain)
+    assert len(keys(targets='["a.py:f", "a.py:f"]')) == 1
 
 
 @pytest.mark.parametrize(
@@ -404,8 +454,9 @@ def test_keys_speak_of_everything_that_a_result_depends_on() -> None:
         ("targets = [", "is not valid TOML"),
     ],
 )
-def test_what_means_nothing_is_refused(tmp_path: Path, text: str, words: str) -> None:
+def test_what_means_nothing_is_refused(
+    tmp_path: Path, text: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "plan.toml"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(InputError, match=words):
-        read(path)
+    assert words in refused(capsys, path, "-o", tmp_path / "out")

@@ -30,12 +30,18 @@ from symattn import (
     Verdict,
     bound,
     claim,
+    configurations,
     derive,
     draw,
     explore,
+    functional,
     kind,
+    kinds,
+    printing,
     prove,
+    reports,
     strategies,
+    streaming,
     verify,
     walk,
 )
@@ -281,10 +287,11 @@ def test_a_field_that_is_taken_for_a_parameter_is_named_as_one(field: str) -> No
         symattn.verify(lambda q, k, v: v, **{field: 1})
 
 
-@pytest.mark.parametrize("module", [symattn, symattn_testing, strategies], ids=lambda module: module.__name__)
-def test_public_names_are_listed_once_and_nothing_else(module: Any) -> None:
-    assert dir(module) == sorted(module.__all__)
-    assert [name for name in module.__all__ if not hasattr(module, name)] == []
+def test_public_names_are_listed_once_and_nothing_else() -> None:
+    opened = configurations, functional, kinds, printing, reports, streaming
+    for module in (symattn, symattn_testing, strategies, *opened):
+        assert dir(module) == sorted(module.__all__)
+        assert [name for name in module.__all__ if not hasattr(module, name)] == []
 
 
 def test_a_public_name_that_there_is_not() -> None:

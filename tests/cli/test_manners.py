@@ -10,11 +10,11 @@ import click
 import pytest
 
 from symattn import Attention, theorems
-from symattn.document.render.text import width
 from symattn_cli import choices, progress, stream
 from symattn_cli.fields import NAMES
 from symattn_cli.groups import Grouped, topics
 from symattn_cli.main import TABLE, commands
+from tests.printed import count_columns
 
 
 def command_of(name: str) -> click.Command:
@@ -172,7 +172,7 @@ def test_search_finds_words_and_not_parts_of_words(run) -> None:
 
 def test_the_list_is_readable_in_eighty_columns(run) -> None:
     lines = run("prove", "--list").stdout.splitlines()
-    assert max(map(width, lines)) <= 80
+    assert max(map(count_columns, lines)) <= 80
     named = int(lines[0].split()[-2])
     assert len(lines) < 3 * named
     assert any("softmax-shift  " in line for line in lines)

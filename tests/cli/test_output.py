@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from symattn import Document, Evidence, Grade, Verdict, derivations
-from symattn.document.model import Paragraph, Step, Steps
-from symattn.document.notation import equals, name
+from symattn import Document, Evidence, Grade, Verdict, derivations, printing
 from symattn_cli import stream
 from symattn_cli.output import status
 
@@ -20,11 +18,14 @@ FORMS = {"text": "txt", "latex": "tex", "markdown": "md", "json": "json"}
 
 
 def sample(*grades: Grade, **changes: object) -> Document:
-    steps = Steps(
-        tuple(Step(equals(name("σ"), Fraction(1, 2)), ("why",), Evidence(grade, "n = 1")) for grade in grades)
+    steps = printing.Steps(
+        tuple(
+            printing.Step(printing.equals(printing.name("σ"), Fraction(1, 2)), ("why",), Evidence(grade, "n = 1"))
+            for grade in grades
+        )
     )
     fields: dict[str, object] = {"hints": ("symattn derive shift",), "command": "symattn derive scaling", **changes}
-    blocks = (Paragraph(("Half of a × is √4.",)), steps)
+    blocks = (printing.Paragraph(("Half of a × is √4.",)), steps)
     return Document("derivation", "scaling", ("A title",), blocks, **fields)  # type: ignore[arg-type]
 
 

@@ -10,12 +10,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from symattn import Grade, Report, Verdict, audit, judge, verify
-from symattn.models.auditing.audit_report import AuditReport
-from symattn.models.auditing.dependence.mixing import Dependence, Leak
-from symattn.models.auditing.layers.part_judge import LayerFinding
-from symattn.verification.repair import Repair, Replacement, replaced
-from symattn.verification.report import Fault
+from symattn import Grade, Report, Verdict, audit, judge, reports, verify
 from symattn_cli import sarif as of
 from symattn_cli.main import main
 from tests.programs.repairing.programs import FLASH, PLAIN, loaded, write
@@ -92,7 +87,7 @@ def test_a_fault_stands_at_the_line_of_its_fix_and_the_fix_gives_the_edited_text
     assert result["locations"][0]["physicalLocation"]["region"]["startLine"] == 5
     text = path.read_text()
     edits = [fixed(text, fix) for fix in result["fixes"]]
-    assert edits == ["\n".join(replaced(text.split("\n"), r.replacements)) for r in report.repairs]
+    assert edits == ["\n".join(reports.replaced(text.split("\n"), r.replacements)) for r in report.repairs]
     # Without an edit it stands where the function is defined, and what repairs a part alone is no fix.
     partly = replace(report.repairs[0], repaired=report.repairs[0].wrong - 1)
     (result,) = run_of(of.of_report(replace(report, repairs=(partly,)), f"{path}:attention"))["results"]
@@ -100,11 +95,13 @@ def test_a_fault_stands_at_the_line_of_its_fix_and_the_fix_gives_the_edited_text
     assert result["locations"][0]["physicalLocation"]["region"]["startLine"] == 9
 
 
-def _fault_with_repairs(path: Path, *edits: Replacement) -> Any:
+def _fault_with_repairs(path: Path, *edits: reports.Replacement) -> Any:
     """The run of a log of a fault in a file, which each of these edits mends."""
-    fault = Fault("call", None, "The output is wrong.")
+    fault = reports.Fault("call", None, "The output is wrong.")
     report = Report(Verdict.FAULT, "attention(q, k, v)", "float32", "all inputs", 1, faults=(fault,))
-    repairs = [Repair(str(path), (edit,), "", "x", "factor", "same", Grade.SAMPLED, None, 1, 1, 1, 1) for edit in edits]
+    repairs = [
+        reports.Repair(str(path), (edit,), "", "x", "factor", "same", Grade.SAMPLED, None, 1, 1, 1, 1) for edit in edits
+    ]
     return run_of(of.of_report(replace(report, repairs=tuple(repairs)), f"{path}:attention"))
 
 
@@ -113,7 +110,7 @@ def test_places_are_relative_and_columns_count_characters(tmp_path: Path, monkey
     path = tmp_path / "a b" / "é.py"
     path.parent.mkdir()
     path.write_text("\n" * 2 + "def attention(q, k, v):\n    return v  # é\n", encoding="utf-8")
-    edits = Replacement(4, 4, 4, 4, "x\n"), Replacement(4, 4, 4, 12, "")
+    edits = reports.Replacement(4, 4, 4, 4, "x\n"), reports.Replacement(4, 4, 4, 12, "")
     run = _fault_with_repairs(path, *edits)
     (result,) = run["results"]
     place = result["locations"][0]["physicalLocation"]
@@ -145,7 +142,7 @@ def test_a_target_in_a_folder_with_brackets_has_its_name_and_line(tmp_path: Path
 def test_new_lines_end_as_those_of_the_file_do(tmp_path: Path) -> None:
     path = tmp_path / "attn.py"
     path.write_bytes(b"def attention(q, k, v):\r\n    return v\r\n")
-    (result,) = _fault_with_repairs(path, Replacement(2, 0, 2, 0, "    q = q * 2\n"))["results"]
+    (result,) = _fault_with_repairs(path, reports.Replacement(2, 0, 2, 0, "    q = q * 2\n"))["results"]
     ((change,),) = (fix["artifactChanges"] for fix in result["fixes"])
     assert [x["insertedContent"]["text"] for x in change["replacements"]] == ["    q = q * 2\r\n"]
 
@@ -213,9 +210,11 @@ def test_each_wrong_call_of_an_audit_is_a_result() -> None:
 
 
 def test_open_layers_and_leaks_of_padding_are_results() -> None:
-    leak = Leak("lm_head", 3, 1, padding=True)
-    layers = [LayerFinding("layers.0", reason="it returns a list")]
-    report = AuditReport("model", whole=True, layers=layers, dependence=[Dependence(True, leaks=[leak])])
+    leak = reports.Leak("lm_head", 3, 1, padding=True)
+    layers = [reports.LayerFinding("layers.0", reason="it returns a list")]
+    report = reports.AuditReport(
+        "model", whole=True, layers=layers, dependence=[reports.Dependence(True, leaks=[leak])]
+    )
     run = run_of(of.of_audit(report, report.document(), "script.py"))
     assert [(r["ruleId"], r["level"]) for r in run["results"]] == [("undecided", "warning"), ("token-leak", "error")]
     assert "padding" in run["tool"]["driver"]["rules"][1]["shortDescription"]["text"]

@@ -4,13 +4,14 @@ import json
 import shlex
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, Latent, LinearScaling, Rotary, TransformerXL, verify
+from symattn import Attention, InputError, Latent, LinearScaling, Report, Rotary, TransformerXL, Verdict, verify
 from symattn.attention.codec.field_values import field_of
-from symattn.attention.presets import PRESETS, small
+from symattn.attention.presets import PRESETS
 from symattn.document.codec import spelled
 from symattn_cli.main import main
 from symattn_cli.variants import specified
@@ -127,25 +128,52 @@ def test_wrong_usage(here: None, capsys: pytest.CaptureFixture[str], options: li
     assert len(err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_few_heads_share_as_before(name: str) -> None:
-    whole, (few, words) = PRESETS[name].spec, small(name)
-    assert few.heads // few.key_heads == whole.heads // whole.key_heads
-    assert few.heads <= 16
-    assert (few.heads & (few.heads - 1) == 0) == (whole.heads & (whole.heads - 1) == 0)
-    assert bool(words) == (few != whole)
-    assert small(name, heads=whole.heads, kv_heads=whole.kv_heads) == (whole, "")
+def test_few_heads_share_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A campaign verifies models with few heads, unless their numbers are given."""
+    made: list[tuple[Attention, tuple[str, ...]]] = []
+
+    def told(target: str, spec: Attention, notes: tuple[str, ...], **_: Any) -> Report:
+        made.append((spec, notes))
+        return Report(Verdict.NO_FAULT, target, "float32", "all", 1)
+
+    monkeypatch.setattr("symattn.programs.child.verify_target", told)
+    of_all = {
+        name: f"heads={preset.spec.heads},kv_heads={preset.spec.kv_heads or 'none'}" for name, preset in PRESETS.items()
+    }
+    specs = [word for name, heads in of_all.items() for word in (f"like={name}", f"like={name},{heads}")]
+    words = [part for spec in specs for part in ("--spec", spec)]
+    assert main(["campaign", "attn.py:f", *words, "--jobs", "1", "-o", str(tmp_path / "out")]) == 0
+    assert len(made) == 2 * len(PRESETS)
+    for preset, (few, notes), given in zip(PRESETS.values(), made[::2], made[1::2], strict=True):
+        whole = preset.spec
+        assert few.heads // few.key_heads == whole.heads // whole.key_heads
+        assert few.heads <= 16
+        assert (few.heads & (few.heads - 1) == 0) == (whole.heads & (whole.heads - 1) == 0)
+        assert bool(notes) == (few != whole)
+        assert given == (whole, ())
+    by_name = dict(zip(PRESETS, made[::2], strict=True))
+    assert by_name["llama"][1] == ("32 heads, 8 of keys and values, are cut to 8 and 2",)
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_positions_are_spelt_and_read(name: str) -> None:
     for value in (PRESETS[name].spec.position, PRESETS[name].spec.latent, None, Rotary(triples=((3, 4, 5),))):
         field = "latent" if isinstance(value, Latent) else "position"
-        assert field_of(Attention, field, spelled(value), field) == value
+        for text in (spelled(value), "none" if value is None else repr(value)):
+            assert field_of(Attention, field, text, field) == value
 
 
 def test_what_is_no_position_is_refused() -> None:
-    for text in ("Attention()", "Rotary(1)", "Rotary(base=open('x'))", "Rotary(**{})", "Rotary(", "Latent()"):
+    for text in (
+        "Attention()",
+        "Rotary(1)",
+        "Latent(eps=Fraction(1, 0))",
+        "Rotary(base=Fraction(q))",
+        "Rotary(base=open('x'))",
+        "Rotary(**{})",
+        "Rotary(",
+        "Latent()",
+    ):
         with pytest.raises(InputError):
             field_of(Attention, "position", text, "position")
     assert field_of(Attention, "position", "rotary", "position") == Rotary()
