@@ -1,14 +1,14 @@
 """What ``derive attention`` is asked for a variant, and whether a walk is what its formulas give."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from symattn import Attention
 from symattn.attention.codec.field_values import written
 from symattn.attention.variants import VARIANTS
-from symattn.derivations.walks.run import mixing
 from symattn.derivations.walks.walk_data import Walk
-from symattn.derivations.walks.walk_entries import products_agree, step_agrees
+from symattn.proof.relations.comparing import FalseStep
 
 
 def asked(name: str) -> dict[str, Any]:
@@ -25,9 +25,15 @@ def asked(name: str) -> dict[str, Any]:
     return found
 
 
-def agrees(walk: Walk, spec: Attention | None = None) -> bool:
-    """Whether the arrays of a walk are those of its specification, or of another, step by step."""
-    request = replace(walk.request, spec=spec or walk.sheet.attention)
-    steps = request.spec.pipeline(walk.sheet.inputs)
-    every = [step_agrees(walk.arrays, request, step) for step in steps]
-    return all(every) and bool(products_agree(walk.arrays, mixing(steps)))
+def agrees(walk: Walk, spec: Attention | None = None, steps: Iterable[str] = (), **arrays: Any) -> bool:
+    """Whether the arrays of a walk, or others, are those of its specification, or of another, at all steps or some."""
+    other = walk
+    if spec or arrays:
+        other = Walk(replace(walk.sheet, attention=spec or walk.sheet.attention), walk.dtype)
+        other.__dict__["arrays"] = {**walk.arrays, **arrays}
+    try:
+        for step in steps or (*other.pipeline, "weighted"):
+            other.evidence(step)
+    except FalseStep:
+        return False
+    return True

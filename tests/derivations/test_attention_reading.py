@@ -7,101 +7,100 @@ from typing import Any
 import pytest
 
 from symattn import Alibi, Attention, Buckets, Evidence, Grade, InputError, Latent, Rotary, Shaw, derive
-from symattn.attention import spec as specification
-from symattn.attention.flow import Step as Part
+from symattn import printing as pr
 from symattn.attention.letters_of_attention import ARRAYS, SYMBOLS
-from symattn.attention.variants import SIZES, VARIANTS
-from symattn.derivations.attention.inputs import DerivationRequest, read_request
-from symattn.derivations.attention.reading import Read, defines, run, runs
-from symattn.derivations.attention.words import SEES
-from symattn.document.model import Items, Steps
-from symattn.document.notation import Name, Neg, Node, Relation, Row, Words, call, equals, name, node, total
-from symattn.document.render import render
-from symattn.document.text import text
+from symattn.attention.variants import VARIANTS
+from symattn.derivations.attention.inputs import read_request
+from symattn.derivations.attention.reading import Read, runs
 from symattn.proof.relations.comparing import FalseStep
 
 CHECKED = Evidence(Grade.CHECKED, "some sizes")
+#: Lengths of all axes, no two of which that could be mistaken for each other are equal.
+SIZES = {
+    "n_q": 3, "n_k": 5, "d_k": 4, "d_s": 4, "d_v": 7, "d_w": 4, "d_model": 8, "d_y": 8, "d_out": 8, "l_a": 9, "l": 9,
+    "l_q": 10, "d_n": 2, "d_r": 2, "f": 2, "n_b": 4, "n_d": 5, "n_r": 7, "d_e": 11,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_formula_of_every_document_is_what_its_step_computes(variant: str) -> None:
     spec, names = VARIANTS[variant].spec, VARIANTS[variant].names
-    asked = DerivationRequest(spec, names, {**SIZES, **VARIANTS[variant].sizes})
     parts = spec.pipeline(names)
-    group = next(b for b in spec.document(names).blocks[1:] if isinstance(b, Steps))
-    assert [step.formula for step in group.items] == [equals(part.symbol, part.formula) for part in parts]
-    found = (run(asked, 0),)
+    group = next(b for b in spec.document(names).blocks[1:] if isinstance(b, pr.Steps))
+    assert [step.formula for step in group.items] == [pr.equals(part.symbol, part.formula) for part in parts]
+    sizes = {**SIZES, **VARIANTS[variant].sizes}
+    found = runs(replace(read_request(tokens=2), spec=spec, names=names, sizes=sizes))[:1]
     for part, step in zip(parts, group.items, strict=True):
         assert Read(part, found).with_reason(part.reason).check(step.formula, CHECKED) is CHECKED
 
 
 def of(step: str, **fields: Any) -> Read:
-    asked = read_request(**fields)
-    part = next(p for p in asked.spec.pipeline(asked.names) if p.name == step)
-    return Read(part, runs(asked))
+    request = read_request(**fields)
+    part = next(p for p in request.spec.pipeline(request.names) if p.name == step)
+    return Read(part, runs(request))
 
 
-I_, J, L = Name("i"), Name("j"), Name("l")
-S_IJ, Q_IL, K_JL = name("s", I_, J), name("q", I_, L), name("k", J, L)
-DOT = total(L, 1, name("d", "k"), Q_IL * K_JL)
-FALSE: list[tuple[Node, str]] = [
-    (equals(S_IJ, 2 * DOT), "not what scores gives"),
-    (equals(S_IJ, total(L, 1, name("n", "k"), Q_IL * K_JL)), "beyond its axis|not what"),
-    (equals(S_IJ, total(L, 1, name("d", "v"), Q_IL * K_JL)), "beyond its axis|not what"),
-    (equals(name("s", I_, I_), DOT), "free indices|not run over"),
-    (equals(name("s", J, I_), DOT), "not run over|not what|beyond"),
-    (equals(S_IJ, total(L, 1, name("d", "k"), Q_IL * name("k", J, L + 1))), "beyond its axis"),
-    (equals(S_IJ, call("f", Name("Q"))), "the function f"),
-    (equals(Name("S"), Name("Q") * Name("K")), "multiply|gives|shapes"),
-    (equals(Name("S"), Name("R")), "no meaning"),
-    (Relation(S_IJ, (("≤", DOT),)), "no equation"),
-    (Row((equals(S_IJ, DOT), Words("for"), Words("some keys"))), "the condition"),
-    (Row((equals(S_IJ, DOT), Words("for"), Words("all others"))), "all others than which"),
+I_, J, L = pr.Name("i"), pr.Name("j"), pr.Name("l")
+S_IJ, Q_IL, K_JL = pr.name("s", I_, J), pr.name("q", I_, L), pr.name("k", J, L)
+DOT = pr.total(L, 1, pr.name("d", "k"), Q_IL * K_JL)
+FALSE: list[tuple[pr.Node, str]] = [
+    (pr.equals(S_IJ, 2 * DOT), "not what scores gives"),
+    (pr.equals(S_IJ, pr.total(L, 1, pr.name("n", "k"), Q_IL * K_JL)), "beyond its axis|not what"),
+    (pr.equals(S_IJ, pr.total(L, 1, pr.name("d", "v"), Q_IL * K_JL)), "beyond its axis|not what"),
+    (pr.equals(pr.name("s", I_, I_), DOT), "free indices|not run over"),
+    (pr.equals(pr.name("s", J, I_), DOT), "not run over|not what|beyond"),
+    (pr.equals(S_IJ, pr.total(L, 1, pr.name("d", "k"), Q_IL * pr.name("k", J, L + 1))), "beyond its axis"),
+    (pr.equals(S_IJ, pr.call("f", pr.Name("Q"))), "the function f"),
+    (pr.equals(pr.Name("S"), pr.Name("Q") * pr.Name("K")), "multiply|gives|shapes"),
+    (pr.equals(pr.Name("S"), pr.Name("R")), "no meaning"),
+    (pr.Relation(S_IJ, (("≤", DOT),)), "no equation"),
+    (pr.Row((pr.equals(S_IJ, DOT), pr.Words("for"), pr.Words("some keys"))), "the condition"),
+    (pr.Row((pr.equals(S_IJ, DOT), pr.Words("for"), pr.Words("all others"))), "all others than which"),
 ]
 
 
-@pytest.mark.parametrize(("formula", "why"), FALSE, ids=[text(f) for f, _ in FALSE])
-def test_what_is_false_or_cannot_be_read_is_refused(formula: Node, why: str) -> None:
+@pytest.mark.parametrize(("formula", "why"), FALSE, ids=[pr.text(f) for f, _ in FALSE])
+def test_what_is_false_or_cannot_be_read_is_refused(formula: pr.Node, why: str) -> None:
     with pytest.raises(FalseStep, match=why):
         of("scores", tokens=2, keys=3).check(formula, CHECKED)
-    assert of("scores", tokens=2, keys=3).check(equals(S_IJ, DOT), CHECKED) is CHECKED
+    assert of("scores", tokens=2, keys=3).check(pr.equals(S_IJ, DOT), CHECKED) is CHECKED
 
 
 def test_a_condition_holds_together_with_all_others() -> None:
     read = of("masked", tokens=2, keys=3, causal=True)
-    left, place = name("s''", I_, J), I_ + name("n", "k") - name("n", "q")
-    others = Row((equals(left, Neg(Name("∞"))), Words("for all other keys")))
+    left, place = pr.name("s''", I_, J), I_ + pr.name("n", "k") - pr.name("n", "q")
+    others = pr.Row((pr.equals(left, -pr.Name("∞")), pr.Words("for all other keys")))
 
-    def kept(bound: Node) -> Node:
-        return Row((equals(left, name("s'", I_, J)), Words("for"), Relation(J, (("≤", bound),))))
+    def kept(bound: pr.Node) -> pr.Node:
+        return pr.Row((pr.equals(left, pr.name("s'", I_, J)), pr.Words("for"), pr.Relation(J, (("≤", bound),))))
 
     assert read.check(kept(place), CHECKED, None, others)
     assert read.check(others, CHECKED, kept(place))
     assert read.check(kept(place - 1), CHECKED), "true, of fewer keys"
-    for wrong in (place - 1, place + 1, I_, name("n", "k")):
+    for wrong in (place - 1, place + 1, I_, pr.name("n", "k")):
         with pytest.raises(FalseStep):
             read.check(kept(wrong), CHECKED, None, others)
 
 
 def test_rows_without_a_key() -> None:
     read = of("weights", tokens=3, keys=2, causal=True)
-    row = total(J, 1, name("n", "k"), name("a", I_, J))
-    one = Row((equals(row, 1), Words("for"), Words(SEES)))
-    assert read.check(one, CHECKED, None, Row((equals(row, node(0)), Words("for"), Words("all others"))))
+    row = pr.total(J, 1, pr.name("n", "k"), pr.name("a", I_, J))
+    one = pr.Row((pr.equals(row, 1), pr.Words("for"), pr.Words("a query that sees a key")))
+    assert read.check(one, CHECKED, None, pr.Row((pr.equals(row, pr.node(0)), pr.Words("for"), pr.Words("all others"))))
     with pytest.raises(FalseStep):
-        read.check(equals(row, 1), CHECKED)
+        read.check(pr.equals(row, 1), CHECKED)
     document = derive("attention", tokens=3, keys=2, causal=True)
-    assert not any("𝟏" in text(s.formula) for b in document.blocks if isinstance(b, Steps) for s in b.items)
+    assert not any("𝟏" in pr.text(s.formula) for b in document.blocks if isinstance(b, pr.Steps) for s in b.items)
 
 
 def test_a_false_formula_of_a_step_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = specification.pipeline
+    honest = Attention.pipeline
 
-    def wrong(spec: Attention, given: frozenset[str]) -> tuple[Part, ...]:
+    def wrong(spec: Attention, given: frozenset[str]) -> tuple[Any, ...]:
         steps = honest(spec, given)
         return tuple(replace(s, written=f"2 {s.written}") if s.name == "scores" else s for s in steps)
 
-    monkeypatch.setattr("symattn.attention.spec.pipeline", wrong)
+    monkeypatch.setattr(Attention, "pipeline", wrong)
     with pytest.raises(FalseStep, match="not what scores gives"):
         derive("attention", tokens=2)
 
@@ -112,11 +111,13 @@ def test_rotated_parts_of_latents() -> None:
 
 
 def test_letters_of_their_own_are_definitions() -> None:
-    read = of("q_normed", qk_norm="layer", tokens=2)
-    assert defines(read.step, equals(name("r", I_, L), Q_IL))
-    assert not defines(read.step, equals(name("q", "norm", I_, L), Q_IL))
-    steps = [s for b in derive("attention", qk_norm="layer", tokens=2).blocks if isinstance(b, Steps) for s in b.items]
-    assert [s.evidence for s in steps if text(s.formula).startswith("r_il")] == [None]
+    steps = [
+        s for b in derive("attention", qk_norm="layer", tokens=2).blocks if isinstance(b, pr.Steps) for s in b.items
+    ]
+    assert [s.evidence for s in steps if pr.text(s.formula).startswith("r_il")] == [None]
+    normed = [s.evidence for s in steps if pr.text(s.formula).startswith("q_{norm")]
+    assert normed
+    assert all(normed)
 
 
 @pytest.mark.parametrize("position", ["rotary", "rotary:layout=interleaved", "rotary:start=3", "alibi:two_sided=true",
@@ -130,15 +131,15 @@ def test_positions_of_as_many_queries_as_keys_and_of_fewer(position: str, keys: 
 def whole(spec: Attention, given: str = "q k v") -> str:
     """The one formula."""
     block = spec.document(given.split()).blocks[0]
-    assert isinstance(block, Steps)
+    assert isinstance(block, pr.Steps)
     formula = block.items[0].formula
-    assert isinstance(formula, Relation)
-    return text(formula)
+    assert isinstance(formula, pr.Relation)
+    return pr.text(formula)
 
 
 def told(spec: Attention, given: str = "q k v") -> str:
     """The document as running text."""
-    return " ".join(render(spec.document(given.split()), "text").split())
+    return " ".join(pr.render(spec.document(given.split()), "text").split())
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -161,10 +162,10 @@ def test_letters_that_are_used_twice_never_meet() -> None:
 def test_every_variant_differs_in_its_formula_or_its_conventions(name: str) -> None:
     variant = VARIANTS[name]
     document = variant.spec.document(variant.names)
-    lists = [block for block in document.blocks if isinstance(block, Items)]
+    lists = [block for block in document.blocks if isinstance(block, pr.Items)]
     assert lists
     assert len(whole(variant.spec, variant.given)) <= 88
-    lines = render(document, "text").splitlines()
+    lines = pr.render(document, "text").splitlines()
     assert [line for line in lines[:-2] if len(line) > 84] == []
 
 
@@ -244,6 +245,6 @@ def test_the_maximum_is_said_to_be_subtracted_where_it_is() -> None:
 
 def test_long_reasons_stand_under_the_steps() -> None:
     document = Attention(heads=2, sink="given").document()
-    steps = next(b for b in document.blocks[2:] if isinstance(b, Steps))
+    steps = next(b for b in document.blocks[2:] if isinstance(b, pr.Steps))
     assert "the sink takes its share" not in "".join(map(str, (step.reason for step in steps.items)))
     assert "A: row by row; the sink takes its share, and gives nothing" in told(Attention(heads=2, sink="given"))

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from symattn import (
+    Attention,
     Document,
     Grade,
     LinearScaling,
@@ -21,16 +22,13 @@ from symattn import (
     derivations,
     derive,
     kind,
+    printing,
 )
-from symattn.attention import spec as specification
+from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.variants import VARIANTS
-from symattn.derivations.attention import attention_document as attention
 from symattn.derivations.attention import expressions as attention_expressions
-from symattn.derivations.attention.inputs import read_request, stem
+from symattn.derivations.attention.inputs import read_request
 from symattn.derivations.walks import walk_entries
-from symattn.document.model import Heading, Note, Steps
-from symattn.document.render import render
-from symattn.document.text import text
 from symattn.proof.relations.comparing import FalseStep
 from symattn_cli.main import main
 from tests.derivations.asking import asked
@@ -50,13 +48,13 @@ def derived(name: str) -> Document:
     return derive("attention", **asked(name))
 
 
-def sections(document: Document) -> dict[str, Steps]:
+def sections(document: Document) -> dict[str, printing.Steps]:
     """The steps of each section by its title."""
     found, title = {}, ""
     for block in document.blocks:
-        if isinstance(block, Heading):
+        if isinstance(block, printing.Heading):
             title = str(block.title[0])
-        if isinstance(block, Steps):
+        if isinstance(block, printing.Steps):
             found[title] = block
     return found
 
@@ -86,7 +84,7 @@ def test_every_step_has_its_section(name: str) -> None:
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_the_text_fits(name: str) -> None:
-    lines = render(derived(name), "text").splitlines()
+    lines = printing.render(derived(name), "text").splitlines()
     assert [line for line in lines[:-2] if len(line) > 88] == []
 
 
@@ -99,20 +97,20 @@ def test_the_command_makes_it_again(name: str, capsys: pytest.CaptureFixture[str
     program, *arguments = shlex.split(document.command)
     assert program == "symattn"
     assert main([*arguments, "-f", "json"]) == (3 if name in COMPARED else 0)
-    assert capsys.readouterr().out == render(document, "json")
+    assert capsys.readouterr().out == printing.render(document, "json")
     assert main([*arguments, "-f", "json", "--accept", "searched"]) == 0
 
 
 def spoilt(name: str, step: str, spoil: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Derive a variant whose step gives something else."""
-    honest = specification.pipeline
+    honest = Attention.pipeline
 
     def wrong(spec: Any, given: frozenset[str]) -> Any:
         return tuple(
             replace(s, run=lambda *a, run=s.run: spoil(run(*a))) if s.name == step else s for s in honest(spec, given)
         )
 
-    monkeypatch.setattr("symattn.attention.spec.pipeline", wrong)
+    monkeypatch.setattr(Attention, "pipeline", wrong)
     derive("attention", **asked(name))
 
 
@@ -156,7 +154,9 @@ SCALED: list[tuple[Any, str]] = [
 def test_scaled_frequencies_have_their_factor(scaling: Any, shown: str) -> None:
     document = derive("attention", position=Rotary(scaling=scaling), dk=4, tokens=2)
     assert {e.grade for e in document.evidence()} == {Grade.CHECKED, Grade.PROVED}
-    assert shown in {" ".join(text(step.formula).split()) for b in sections(document).values() for step in b.items}
+    assert shown in {
+        " ".join(printing.text(step.formula).split()) for b in sections(document).values() for step in b.items
+    }
 
 
 def test_numbers_say_no() -> None:
@@ -169,8 +169,8 @@ def test_numbers_say_no() -> None:
 
 def test_what_is_too_large_is_cut_and_said() -> None:
     document = derive("attention", tokens=4, keys=5, dk=6)
-    notes = [block for block in document.blocks if isinstance(block, Note)]
-    text = " ".join(render(document, "text").split())
+    notes = [block for block in document.blocks if isinstance(block, printing.Note)]
+    text = " ".join(printing.render(document, "text").split())
     assert notes
     assert "The entries of S, O are checked, and too many or too long to be written out." in text
     assert "Σ_{l=1}^{d_k} q_il k_jl" in text
@@ -209,13 +209,11 @@ def test_bad_requests_are_one_line(parameters: dict[str, Any], words: str) -> No
 
 
 def test_every_field_is_a_parameter() -> None:
-    from symattn.attention.fields import field_types
-
-    assert set(field_types(type(VARIANTS["dot"].spec))) < set(derivations.names()["attention"].parameters)
+    assert {field.name for field in fields(VARIANTS["dot"].spec)} < set(derivations.names()["attention"].parameters)
 
 
 def test_letters_of_arrays_are_told_apart() -> None:
-    stems = [stem(name) for name in attention.ARRAYS]
+    stems = [name.replace("_", "") for name in ARRAYS]
     assert len(set(stems)) == len(stems)
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from symattn import Document, InputError, derivations, derive
-from symattn.document.model import Result, Steps
+from symattn import Document, InputError, derivations, derive, printing
 from symattn_cli.main import main
 
 LONG = ("scaling", "kv-cache", "rope", "gqa", "linear-rnn", "delta-rule", "erasing")
@@ -55,7 +54,7 @@ def test_a_derivation_of_one_or_two_results_is_printed_whole() -> None:
     for name in derivations.names():
         if name not in LONG and name not in BY_PAGES:
             document = derive(name)
-            assert sum(isinstance(block, Result) for block in document.blocks) <= 2
+            assert sum(isinstance(block, printing.Result) for block in document.blocks) <= 2
             assert document.whole() == document
             assert "--all" not in document.text()
 
@@ -77,7 +76,7 @@ def test_steps_and_parts_keep_their_numbers(scaling: Document) -> None:
     assert "\n6  The softmax Jacobian\n" in part
     assert "Steps 26–29, 31–36 are proved" in part
     step = derivations.chosen(scaling, step=28)
-    (one,) = (block for block in step.blocks if isinstance(block, Steps))
+    (one,) = (block for block in step.blocks if isinstance(block, printing.Steps))
     assert one.numbers == (28,)
     assert "Let p = softmax(s)" in step.text()
 

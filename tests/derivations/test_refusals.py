@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Grade, Undecided, derive, theorems
-from symattn.attention.positions.angles import rotate_interleaved
-from symattn.attention.softmax import softmax
+from symattn import Attention, Grade, Undecided, derive, functional, proving, theorems
+from symattn import printing as pr
 from symattn.derivations import (
     delta_rule,
     derivation_texts,
@@ -27,11 +26,7 @@ from symattn.derivations.attention import expressions as attention_expressions
 from symattn.derivations.attention.inputs import read_request
 from symattn.derivations.cited import cite
 from symattn.derivations.derivation_texts import DerivationText
-from symattn.derivations.steps import checked, hold
-from symattn.document import notation as nt
-from symattn.document.notation import equals
 from symattn.proof import gaussian
-from symattn.proof.joint_statements import Together
 from symattn.proof.relations import functions
 from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.glossary import Glossary
@@ -42,7 +37,7 @@ from tests.letters import MU, SIGMA, letters_of, mean, q, s, var
 
 SCORE = letters_of(4, "μ")
 MASKED = Attention(causal=True, fully_masked="nan")
-D_K = nt.name("d", "k")
+D_K = pr.name("d", "k")
 
 
 @pytest.mark.parametrize(
@@ -91,12 +86,6 @@ def test_a_false_line_of_a_part_of_a_text_is_refused(
         derive(derivation)
 
 
-def test_hold() -> None:
-    assert hold(True, equals(1, 1), "", checked("n = 1")).evidence == checked("n = 1")
-    with pytest.raises(FalseStep):
-        hold(False, equals(1, 1), "", checked("n = 1"))
-
-
 def squared_scores(definition: Callable[..., Any]) -> Callable[..., Any]:
     return lambda s, **options: definition(s + s, **options)
 
@@ -111,7 +100,7 @@ def test_a_theorem_that_is_not_proved_is_not_cited() -> None:
     assert isinstance(shift.method, AsPrinted)
     identity = shift.method.identity
     assert cite(shift).evidence.where == "all sizes (softmax-shift)"
-    fails = replace(identity, sides=lambda s, t: (softmax(s * t), softmax(s)))
+    fails = replace(identity, sides=lambda s, t: (functional.softmax(s * t), functional.softmax(s)))
     harmless = replace(identity, false=identity.sides)
     for method in (fails, harmless):
         with pytest.raises(FalseStep):
@@ -121,7 +110,7 @@ def test_a_theorem_that_is_not_proved_is_not_cited() -> None:
 
 
 def rotated_back(_: Any) -> Callable[..., Any]:
-    return lambda x, cos, sin: rotate_interleaved(x, cos, -sin)
+    return lambda x, cos, sin: functional.rotate_interleaved(x, cos, -sin)
 
 
 def doubled(definition: Callable[..., Any]) -> Callable[..., Any]:
@@ -199,17 +188,17 @@ def test_a_theorem_that_fails_is_not_told(
     derivation: str, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With its false variant in the place of the statement, and with a false variant that cannot be refuted."""
-    theorem = theorems.theorem_of(topic, name)
+    theorem, honest = theorems.theorem_of(topic, name), theorems.theorem_of
     for method in (_swapped(theorem.method), _blind(theorem.method)):
         other = replace(theorem, method=method)
         cited = {(topic, name): other}
-        monkeypatch.setattr(theorems, "theorem_of", lambda *of, cited=cited: cited.get(of) or theorems.theorem_of(*of))
+        monkeypatch.setattr(theorems, "theorem_of", lambda *of, cited=cited: cited.get(of) or honest(*of))
         with pytest.raises(FalseStep):
             derive(derivation)
 
 
 def _swapped(method: Any) -> Any:
-    if isinstance(method, Together):
+    if isinstance(method, proving.Together):
         return replace(method, parts=tuple(_swapped(part) for part in method.parts))
     if isinstance(method, AsPrinted):
         return replace(method, says=method.false_says, false_says=method.says)
@@ -218,7 +207,7 @@ def _swapped(method: Any) -> Any:
 
 
 def _blind(method: Any) -> Any:
-    if isinstance(method, Together):
+    if isinstance(method, proving.Together):
         return replace(method, parts=tuple(_blind(part) for part in method.parts))
     if isinstance(method, AsPrinted):
         return replace(method, false_says=method.says)
@@ -249,6 +238,13 @@ def test_weights_that_leak_are_noticed() -> None:
     assert refused(lambda: attention_expressions.row_sums(trace * 2, asked.allowed()))
 
 
+def test_a_weight_of_a_forbidden_key_is_a_false_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert derive("attention", tokens=2, causal=True)
+    monkeypatch.setattr(attention_expressions, "zeros", lambda *_: False)
+    with pytest.raises(FalseStep, match="does not hold"):
+        derive("attention", tokens=2, causal=True)
+
+
 @pytest.mark.deep
 def test_a_sample_too_far_off_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = scaling_numpy.drawn_scores
@@ -272,21 +268,21 @@ def test_bounds_notice_a_wrong_mean(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (letters_of(4), var(s()), D_K * SIGMA**4, "all sizes, under A1–A3"),
         (SCORE, mean(s()), D_K * MU**2, "all sizes, under A1 and A2"),
-        (SCORE, nt.At(mean(s()), equals(D_K, 7)), 7 * MU**2, "d_k = 7, under A1 and A2"),
+        (SCORE, pr.At(mean(s()), pr.equals(D_K, 7)), 7 * MU**2, "d_k = 7, under A1 and A2"),
         (letters_of(4, section="end"), var(s(1) - s(2)), 2 * D_K * SIGMA**4, "all sizes, under A1–A3"),
     ],
 )
 def test_a_grade_names_the_assumptions_and_sizes_that_its_values_used(
-    letters: Glossary, left: nt.Node, right: nt.Node, where: str
+    letters: Glossary, left: pr.Node, right: pr.Node, where: str
 ) -> None:
-    evidence = Section(letters).claim(equals(left, right), "").evidence
+    evidence = Section(letters).claim(pr.equals(left, right), "").evidence
     assert evidence is not None
     assert evidence.where == where
 
 
 def sections(name: str) -> dict[str, Section]:
     """The sections whose letters stand in the text of a derivation."""
-    text = DerivationText({"weights": Glossary(defined={"p": lambda reader: softmax(reader.arrays["t"])})})
+    text = DerivationText({"weights": Glossary(defined={"p": lambda reader: functional.softmax(reader.arrays["t"])})})
     text.blocks(
         "\n".join(re.findall(r"^(?:letters|A\d \().*(?:\n    .*)*", derivation_texts.text_of(name), re.MULTILINE))
     )
@@ -296,27 +292,27 @@ def sections(name: str) -> dict[str, Section]:
 def test_a_claim_of_means_names_the_assumptions_about_its_arrays() -> None:
     section = sections("initialisation")[""]
     section.define(
-        equals(q("l"), nt.total("i", 1, nt.name("d", "model"), nt.name("x", "i") * nt.name("W_Q", "i", "l")))
+        pr.equals(q("l"), pr.total("i", 1, pr.name("d", "model"), pr.name("x", "i") * pr.name("W_Q", "i", "l")))
     )
-    evidence = section.claim(equals(mean(q("l")), 0), "").evidence
+    evidence = section.claim(pr.equals(mean(q("l")), 0), "").evidence
     assert evidence is not None
     assert evidence.where == "all sizes, under A1 and A2"
 
 
 def test_a_claim_names_the_assumption_that_says_what_its_array_is() -> None:
     drawn = sections("initialisation")["fixed"]
-    weights, n_k = nt.name("p", "j"), nt.name("n", "k")
-    evidence = drawn.claim(equals(nt.total("j", 1, n_k, weights), 1), "").evidence
+    weights, n_k = pr.name("p", "j"), pr.name("n", "k")
+    evidence = drawn.claim(pr.equals(pr.total("j", 1, n_k, weights), 1), "").evidence
     assert evidence is not None
     assert evidence.where == "all sizes, under A3"
-    evidence = drawn.claim(equals(2 * n_k, n_k + n_k), "").evidence
+    evidence = drawn.claim(pr.equals(2 * n_k, n_k + n_k), "").evidence
     assert evidence is not None
     assert evidence.where == "all sizes"
 
 
 def test_a_variance_is_claimed_of_arrays_alone_whose_law_is_an_assumption() -> None:
     glossary = sections("initialisation")["drawn"].glossary
-    formula = equals(var(nt.name("v", "j")), nt.Name("σ") ** nt.node(2))
+    formula = pr.equals(var(pr.name("v", "j")), pr.Name("σ") ** pr.node(2))
     evidence = Section(glossary).claim(formula, "").evidence
     assert evidence is not None
     assert evidence.where == "all sizes, under A4"

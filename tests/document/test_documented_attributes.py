@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from symattn import Grade, Report, Verdict, arithmetic, bound, compare, derive, generation
-from symattn.models.auditing.audit_report import AuditReport
+from symattn import Grade, Report, Verdict, arithmetic, bound, compare, derive, generation, reports
 
 PAGE = Path("docs/python.md").read_text(encoding="utf-8")
 (PROMISE,) = re.findall(r"^- (`text\(\)`.*) of documents, reports and bounds;$", PAGE, re.MULTILINE)
@@ -26,8 +25,8 @@ def _returned_by(function: typing.Callable[..., object]) -> type:
 
 
 Comparison, Generation, Answer = map(_returned_by, (compare, generation, arithmetic))
-PRINTED = (type(derive("shift")), Report, Comparison, Generation, AuditReport, type(bound(n=4, d_k=2)), Answer)
-REPORTS = (Report, Comparison, Generation, AuditReport)
+PRINTED = (type(derive("shift")), Report, Comparison, Generation, reports.AuditReport, type(bound(n=4, d_k=2)), Answer)
+REPORTS = (Report, Comparison, Generation, reports.AuditReport)
 OF_REPORTS = ["verdict", "exit_code", "faults", "checks", "notes", "power", "grade", "arithmetic", "document"]
 
 

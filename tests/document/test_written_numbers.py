@@ -6,10 +6,7 @@ from typing import Any
 
 import pytest
 
-from symattn import Attention, Block, Latent, LinearScaling, NTKScaling, Rotary, YarnScaling
-from symattn.document.formulas import formula
-from symattn.document.notation import WrittenNumber, node
-from symattn.document.text import text
+from symattn import Attention, Block, Latent, LinearScaling, NTKScaling, Rotary, YarnScaling, kind, printing
 
 _DECIMALS = (
     Attention(qk_norm="rms", eps=1e-6), Attention(value_norm="rms", eps=0.001), Attention(scale=0.3, softcap=0.7),
@@ -29,13 +26,16 @@ def test_decimals_of_a_definition_are_printed_as_they_were_written(spec: Any) ->
 
 @pytest.mark.parametrize(
     ("number", "typed"),
-    [(0.3, "0.3"), (-0.3, "−0.3"), (1e-6, "10^{-6}"), (2.5e-7, "2.5 · 10^{-7}"), (0.25, "1/4"), (-2.5, "−5/2"),
-     (3, "3"), (Fraction(1, 3), "1/3"), (Fraction(1, 10**6), "1/1000000"), (4.0, "4"), (1e30, "10^{30}")],
+    [(0.3, "0.3 S"), (-0.3, "−0.3 S"), (1e-6, "10^{−6} S"), (2.5e-7, "(2.5 · 10^{−7}) S"), (0.25, "(1/4) S"),
+     (-2.5, "−(5/2) S"), (3, "3 S"), (Fraction(1, 3), "(1/3) S"), (Fraction(1, 10**6), "(1/1000000) S"), (4.0, "4 S"),
+     (1e30, "10^{30} S")],
 )  # fmt: skip
-def test_a_written_number_is_typed_as_it_is_read_and_has_its_exact_value(
+def test_a_number_is_printed_as_it_was_written_and_has_its_exact_value(
     number: int | float | Fraction, typed: str
 ) -> None:
-    written = WrittenNumber(number)
-    assert written.typed == typed.replace("-", "−")
-    assert text(formula(written.typed)) == text(node(written))
-    assert (written, written + 1) == (Fraction(number), Fraction(number) + 1)
+    spec = Attention(scale=number)
+    steps = [step for b in spec.document().blocks if isinstance(b, printing.Steps) for step in b.items]
+    printed = next(step.formula for step in steps if printing.text(step.formula).startswith("S′ ="))
+    assert printing.text(printed) == printing.text(printing.formula(f"S′ = {typed}"))
+    one = kind("exact").lift([[1]])
+    assert spec.trace(q=one, k=one, v=one)["scaled"].item() == Fraction(number)

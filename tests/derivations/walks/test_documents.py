@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from symattn import Document, walk
-from symattn.derivations import claims, examples
-from symattn.document.render import render
+from symattn import Document, claim, printing, walk
+from symattn.derivations import examples
 from tests.document.render.test_latex_compiles import overfull, together
 
 THAN = ("word-vectors-before:king", "word-vectors-before:queen")
@@ -21,12 +20,12 @@ MADE: dict[str, Callable[[], Document]] = {
     "query": lambda: walk("E0x", query=2, dtype="bfloat16", scale="1/3"),
     "undefined": lambda: walk("E0x", causal=True, alignment="top-left", fully_masked="nan"),
     "show": lambda: examples.show("E1"),
-    "weights": lambda: claims.weights(["1/2", "-1/2", "1"]),
-    "similarity": lambda: claims.similarity("word-vectors:king", "word-vectors:queen"),
-    "closer": lambda: claims.closer("word-vectors:king", "word-vectors:queen", THAN),
-    "equal": lambda: claims.equal("x**2", "x"),
-    "undecided": lambda: claims.equal("log(x*y)", "log(x)+log(y)"),
-    "shapes": lambda: claims.equal("[[1, 2]]", "[[1], [2]]"),
+    "weights": lambda: claim("weights", *["1/2", "-1/2", "1"]),
+    "similarity": lambda: claim("similarity", "word-vectors:king", "word-vectors:queen"),
+    "closer": lambda: claim("closer", "word-vectors:king", "word-vectors:queen", than=THAN),
+    "equal": lambda: claim("equal", "x**2", "x"),
+    "undecided": lambda: claim("equal", "log(x*y)", "log(x)+log(y)"),
+    "shapes": lambda: claim("equal", "[[1, 2]]", "[[1], [2]]"),
 }
 
 
@@ -35,12 +34,12 @@ def test_the_command_makes_it_again(name: str, run) -> None:
     document = MADE[name]()
     program, *arguments = shlex.split(document.command)
     assert program == "symattn"
-    assert run(*arguments, "-f", "json").stdout == render(document, "json")
+    assert run(*arguments, "-f", "json").stdout == printing.render(document, "json")
 
 
 @pytest.mark.parametrize("name", MADE)
 def test_text_fits_a_terminal(name: str) -> None:
-    lines = render(MADE[name](), "text").splitlines()
+    lines = printing.render(MADE[name](), "text").splitlines()
     assert [line for line in lines[:-2] if len(line) > 80 and not line.startswith("    ")] == []
 
 

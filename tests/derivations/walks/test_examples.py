@@ -10,11 +10,9 @@ import mpmath
 import numpy as np
 import pytest
 
-from symattn import Grade, InputError, exercises, walk
-from symattn.arrays.field.quotient import Quotient
+from symattn import Grade, InputError, exercises, kinds, printing, walk
 from symattn.derivations import examples
 from symattn.derivations.exercises import TASKS, checked
-from symattn.document.render import render
 from symattn.proof.relations.comparing import FalseStep
 from tests.attention.by_loops import attention
 from tests.attention.by_loops_positions import num
@@ -25,7 +23,7 @@ def step(document, name: str) -> dict:
 
 
 def exact(rows):
-    return [exact(row) for row in rows] if isinstance(rows, list) else Quotient.of(rows)
+    return [exact(row) for row in rows] if isinstance(rows, list) else kinds.Quotient.of(rows)
 
 
 def equal(found, expected) -> bool:
@@ -83,7 +81,7 @@ def test_eight_step_has_every_difference_from_what_was_printed(run) -> None:
     printed = run("walk", "E1", "-f", "json").json["printed"]
     assert equal(printed["difference"]["output"], DIFFERENCES)
     assert printed["reproduced_by"] == ["sum"]
-    decimals = [[Quotient.of(x).decimal(3) for x in row] for row in printed["difference"]["output"]]
+    decimals = [[kinds.Quotient.of(x).decimal(3) for x in row] for row in printed["difference"]["output"]]
     assert decimals == [
         ["-0.0634", "-0.317", "0.0951"],
         ["-6.03e-06", "-0.0360", "0.0540"],
@@ -161,7 +159,7 @@ def test_every_row_of_every_example_sums_to_one() -> None:
         for entry in walk(name).record["steps"]:
             if entry["name"] == "weights" and entry["grade"] is Grade.CHECKED:
                 nested = json.loads(json.dumps(entry["exact"]))
-                assert all(sum(map(Quotient.of, row), Quotient.of(0)) == 1 for row in rows(nested)), name
+                assert all(sum(map(kinds.Quotient.of, row), kinds.Quotient.of(0)) == 1 for row in rows(nested)), name
                 summed.append(name)
     assert set(examples.NAMES) - set(summed) == {"decoder-step", "additive"}
 
@@ -170,12 +168,12 @@ def test_every_row_of_every_example_sums_to_one() -> None:
 @pytest.mark.parametrize("name", examples.NAMES)
 def test_every_example_in_every_form(run, name: str) -> None:
     document = walk(name, why=True, all=True)
-    text = render(document, "text")
+    text = printing.render(document, "text")
     assert [line for line in text.splitlines()[:-2] if len(line) > 80] == []
     assert "e^" in text or "exact" in text
-    assert render(document, "latex").count("\\begin{") == render(document, "latex").count("\\end{")
-    assert "\\operatorname" not in render(document, "markdown")
-    assert run("walk", name, "--why", "--all", "-f", "json").stdout == render(document, "json")
+    assert printing.render(document, "latex").count("\\begin{") == printing.render(document, "latex").count("\\end{")
+    assert "\\operatorname" not in printing.render(document, "markdown")
+    assert run("walk", name, "--why", "--all", "-f", "json").stdout == printing.render(document, "json")
 
 
 @pytest.mark.parametrize("alias", ["E0", "e0X", "e1", "EIGHT-STEP", "E2", "E3", "e4", "word-vectors", "King-Queen"])
@@ -208,9 +206,9 @@ def test_fractions_of_a_sheet_are_exact(run, sheet) -> None:
     file = sheet('{"inputs": {"q": [["1/3", 0.1]], "k": [[1, 1], ["sqrt(2)", 0]], "v": [[1], [2.50]]}}')
     document = run("walk", file, "-f", "json").json
     assert equal(step(document, "q")["exact"], [["1/3", "1/10"]])
-    assert Quotient.of(step(document, "scaled")["exact"][0][0]) == Quotient.of(Fraction(13, 30)) / Quotient.of(
-        "sqrt(2)"
-    )
+    assert kinds.Quotient.of(step(document, "scaled")["exact"][0][0]) == kinds.Quotient.of(
+        Fraction(13, 30)
+    ) / kinds.Quotient.of("sqrt(2)")
     assert "as typed: 0.1 is 1/10" in document["notes"][0]
 
 
@@ -278,7 +276,7 @@ def numbers(entries: Any, labels: bool) -> Any:
     """Nested lists of a sheet as numbers, or as labels of documents."""
     if isinstance(entries, list):
         return [numbers(x, labels) for x in entries]
-    return int(entries) if labels else num(Quotient.of(str(entries)).rational())
+    return int(entries) if labels else num(kinds.Quotient.of(str(entries)).rational())
 
 
 def flat_of(entries: Any) -> list[Any]:
@@ -289,7 +287,7 @@ def near(step: dict[str, Any], wanted: Any) -> bool:
     """Whether a step has these numbers: exactly, or as many digits of them as a float holds. −∞ is left out."""
     entries = [pair for pair in zip(flat_of(step["exact"]), flat_of(step["decimal"]), strict=True) if pair[0] != "-oo"]
     for (exact, decimal), number in zip(entries, flat_of(wanted), strict=True):
-        found = mpmath.mpf(decimal if exact is None else Quotient.of(exact).decimal(30))
+        found = mpmath.mpf(decimal if exact is None else kinds.Quotient.of(exact).decimal(30))
         if abs(found - number) > (1e-12 if exact is None else 1e-25) * max(1, abs(number)):
             return False
     return True
@@ -319,7 +317,9 @@ def test_grades_say_how_well_a_step_is_known() -> None:
 def test_both_ways_of_latents_are_equal_to_the_last_digit() -> None:
     one, other = steps("latent"), steps("latent", "absorbed")
     assert ("v" in one, "v" in other) == (True, False)
-    assert [Quotient.of(x) for x in one["output"]["exact"][0]] == [Quotient.of(x) for x in other["output"]["exact"][0]]
+    assert [kinds.Quotient.of(x) for x in one["output"]["exact"][0]] == [
+        kinds.Quotient.of(x) for x in other["output"]["exact"][0]
+    ]
 
 
 @pytest.mark.parametrize("name", examples.NAMES[examples.NAMES.index("decoder-step") :])

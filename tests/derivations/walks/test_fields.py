@@ -8,7 +8,6 @@ import pytest
 
 from symattn import Alibi, Attention, Buckets, Latent, LinearScaling, Rotary, Shaw, walk
 from symattn.attention.codec.field_values import as_options, field_of, made_of, written
-from symattn.attention.codec.json_text import decoded
 from symattn.attention.variants import VARIANTS
 from symattn.derivations import examples
 from symattn_cli.fields import NAMES
@@ -16,8 +15,8 @@ from tests.refusals import refuses
 
 
 def in_json(data: Any) -> Any:
-    """As a sheet's text is read."""
-    return decoded(json.dumps(data).encode(), "sheet")
+    """As a text in JSON is read."""
+    return json.loads(json.dumps(data))
 
 
 @pytest.mark.parametrize("name", VARIANTS)

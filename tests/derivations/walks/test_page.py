@@ -6,15 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import walk
-from symattn.arrays.special import Forbidden
-from symattn.attention import spec as specification
+from symattn import Attention, Evidence, Grade, kinds, printing, walk
 from symattn.derivations import examples
-from symattn.derivations.walks import sheet_of, steps
+from symattn.derivations.walks import steps
 from symattn.derivations.walks.page import rule
 from symattn.derivations.walks.walk_data import Walk
-from symattn.document import model as md
-from symattn.document.text import text
 from symattn.proof.relations.comparing import FalseStep
 from tests.lanes import one_in
 
@@ -24,7 +20,7 @@ def made(found: Walk, of: tuple[str, ...]) -> np.ndarray:
     kind, first, *second = of
     a, (b, *_) = found.arrays[first], [*(found.arrays[name] for name in second), None]
     if kind == "softmax":
-        powers = np.vectorize(lambda x: 0 if isinstance(x, Forbidden) else x.exp(), otypes=[object])(a)
+        powers = np.vectorize(lambda x: 0 if isinstance(x, kinds.Forbidden) else x.exp(), otypes=[object])(a)
         return powers / powers.sum(-1, keepdims=True)
     table = {"dot": lambda: a @ b, "rows": lambda: a @ b.T, "products": lambda: a[..., None] * b[..., None, :, :]}
     return table[kind]()
@@ -32,7 +28,7 @@ def made(found: Walk, of: tuple[str, ...]) -> np.ndarray:
 
 @pytest.mark.parametrize("name", one_in(4, examples.names()))
 def test_entries_are_made_by_the_rule_that_is_shown(name: str) -> None:
-    found = Walk(sheet_of(name), "float32")
+    found = Walk(examples.load(name), "float32")
     rules = {array: rule(found, array) for array in (*found.pipeline, "weighted")}
     for array, of in rules.items():
         if of and of[0] != "each":
@@ -47,10 +43,10 @@ def test_a_page_shows_every_query() -> None:
     document = walk("eight-step")
     assert document.page is not None
     blocks = document.page()
-    heats = [b for b in blocks if isinstance(b, md.Heat)]
+    heats = [b for b in blocks if isinstance(b, printing.Heat)]
     assert [len(b.rows) for b in heats] == [1, 3]
-    assert all(text(x) == "1" for b in heats for x in b.sums)
-    tables = [b for b in blocks if isinstance(b, md.Table) and b.framed]
+    assert all(printing.text(x) == "1" for b in heats for x in b.sums)
+    tables = [b for b in blocks if isinstance(b, printing.Table) and b.framed]
     assert [len(b.rows) for b in tables] == [3, 9]
     assert "--all shows it" not in document.html()
     assert "--all shows it" in document.text()
@@ -60,7 +56,7 @@ def test_a_page_shows_every_query() -> None:
 def test_a_page_without_room_for_a_heat_map_says_how_to_see_the_rest() -> None:
     many = walk({"x": [[i, 1] for i in range(9)]}, scale="1/d_k")
     assert many.page is not None
-    assert not any(isinstance(b, md.Heat) for b in many.page())
+    assert not any(isinstance(b, printing.Heat) for b in many.page())
     assert "--all shows it" in many.html()
     assert "--all shows it" not in walk({"x": [[i, 1] for i in range(9)]}, scale="1/d_k", all=True).html()
 
@@ -71,7 +67,7 @@ def test_steps_that_are_left_empty_stay_empty_on_the_page() -> None:
 
 
 def test_what_is_put_before_a_document_is_on_its_page() -> None:
-    note = md.Note(("This is head 1.",))
+    note = printing.Note(("This is head 1.",))
     assert "This is head 1." in walk("eight-step").opened_by(note).html()
 
 
@@ -85,15 +81,29 @@ TOKENS = {"x": [[1, 0], ["1/2", 1]]}
 
 @pytest.mark.parametrize("step", ["scores", "weights", "output"])
 def test_a_false_formula_is_not_printed(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = specification.pipeline
+    honest = Attention.pipeline
 
     def wrong(spec: Any, given: frozenset[str]) -> Any:
         return tuple(replace(s, run=lambda *a, run=s.run: 2 * run(*a)) if s.name == step else s
                      for s in honest(spec, given))  # fmt: skip
 
-    monkeypatch.setattr("symattn.attention.spec.pipeline", wrong)
+    monkeypatch.setattr(Attention, "pipeline", wrong)
     with pytest.raises(FalseStep, match="not"):
         walk(TOKENS, why=True)
+
+
+def test_weights_that_do_not_sum_to_one_are_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Walk.arrays.func
+
+    def doubled(found: Walk) -> dict[str, Any]:
+        arrays = honest(found)
+        return {**arrays, "weights": arrays["weights"] * 2}
+
+    assert "each of 2 rows sums to 1 exactly" in " ".join(walk(TOKENS, step=5).text().split())
+    monkeypatch.setattr(Walk, "arrays", property(doubled))
+    monkeypatch.setattr(Walk, "evidence", lambda found, name: Evidence(Grade.CHECKED, "entry by entry"))
+    with pytest.raises(FalseStep, match="the weights of a row do not sum to 1"):
+        walk(TOKENS, step=5)
 
 
 def test_a_head_that_reads_another_is_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,19 +8,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Block, Evidence, Grade, evaluate, kind, prove, rounded, theorem, walk
+from symattn import (
+    Attention,
+    Block,
+    Document,
+    Evidence,
+    Grade,
+    evaluate,
+    functional,
+    kind,
+    kinds,
+    printing,
+    prove,
+    rounded,
+    theorem,
+    walk,
+)
 from symattn.arrays.base import ArrayBase
 from symattn.arrays.computed import in_format
-from symattn.arrays.dual import dual
 from symattn.arrays.floats import Float64
 from symattn.arrays.formats import Format
-from symattn.arrays.indexed import Indexed
-from symattn.arrays.modular import modular
-from symattn.arrays.tape import tape
-from symattn.attention.softmax import softmax
-from symattn.document import model as md
-from symattn.document.render.html_style import STYLE
-from symattn.document.render.markdown import prose
 from tests.document.render.test_html import Page
 from tests.document.render.test_latex_compiles import compiled
 
@@ -28,10 +35,16 @@ THIRDS = [[1, 2, 0], [0, "1/3", 1]]
 EXACT = kind("exact").lift(THIRDS)
 
 
-@theorem("shift", "softmax", "softmax(s + t) = softmax(s)", arrays={"s": "n m", "t": "n 1"},
-         false=lambda s, t: (softmax(t * s), softmax(s)), false_says="softmax(t s) = softmax(s)")  # fmt: skip
+@theorem(
+    "shift",
+    "softmax",
+    "softmax(s + t) = softmax(s)",
+    arrays={"s": "n m", "t": "n 1"},
+    false=lambda s, t: (functional.softmax(t * s), functional.softmax(s)),
+    false_says="softmax(t s) = softmax(s)",
+)
 def shift(s: Any, t: Any) -> Any:
-    return softmax(s + t), softmax(s)
+    return functional.softmax(s + t), functional.softmax(s)
 
 
 ARRAYS: dict[str, Callable[[], Any]] = {
@@ -42,13 +55,13 @@ ARRAYS: dict[str, Callable[[], Any]] = {
     "float64": lambda: Float64.lift(np.eye(2, 3)),
     "bfloat16": lambda: kind("bfloat16").lift(np.eye(2, 3)),
     "float8_e4m3fn": lambda: kind("float8_e4m3fn").lift(np.eye(2, 3)),
-    "modular": lambda: modular(seed=1).letters(2, 3),
+    "modular": lambda: kinds.modular(seed=1).letters(2, 3),
     "rounded float16": lambda: rounded("float16").lift(THIRDS),
-    "dual exact": lambda: dual(type(EXACT)).made(EXACT, EXACT),
-    "tape over exact": lambda: tape(EXACT.xp).variable(EXACT),
-    "tape over NumPy": lambda: tape(np).variable(np.eye(2, 3)),
+    "dual exact": lambda: kinds.dual(type(EXACT)).made(EXACT, EXACT),
+    "tape over exact": lambda: kinds.tape(EXACT.xp).variable(EXACT),
+    "tape over NumPy": lambda: kinds.tape(np).variable(np.eye(2, 3)),
     "ball, rounded": lambda: in_format(Format("float16")).lift(THIRDS),
-    "indexed": lambda: Indexed.letters("q", "n", "d"),
+    "indexed": lambda: kinds.Indexed.letters("q", "n", "d"),
 }
 OTHERS: dict[str, Callable[[], Any]] = {
     "specification": lambda: Attention(causal=True),
@@ -86,14 +99,14 @@ def test_an_array_names_its_shape_and_its_dtype(name: str) -> None:
 
 def cells(array: Any) -> dict[tuple[int, ...], str]:
     """What a display shows at which place, by the labels of its rows and columns."""
-    found = next(b for b in array.document().blocks if isinstance(b, md.Table))
-    heads = [prose(column.title) for column in found.columns]
+    lines = [line[2:-2].split(" | ") for line in array._repr_markdown_().splitlines() if line.startswith("| ")]
+    heads, _, *rows = [[cell.strip() for cell in line] for line in lines]
     labelled = not heads[0]
     return {
-        (*map(int, prose(row[0]).split(", ") if labelled else ()), int(head)): prose(cell).strip("$")
-        for row in found.rows
+        (*map(int, row[0].split(", ") if labelled else ()), int(head)): cell.strip("$")
+        for row in rows
         for head, cell in zip(heads, row, strict=True)
-        if head not in ("", "⋯") and "⋮" not in prose(row[0])
+        if head not in ("", "⋯") and "⋮" not in row[0]
     }
 
 
@@ -163,8 +176,15 @@ def leaks(style: str) -> list[str]:
     return [s for s in selectors if s and not re.match(r"(?:\[[^\]]+\] |\.[\w-]+ )?\.symattn(?![\w-])", s)]
 
 
+def style_of_fragment() -> str:
+    """The style that stands in what a notebook shows."""
+    found = re.search(r"<style>(.*?)</style>", EXACT._repr_html_(), re.DOTALL)
+    assert found
+    return found[1]
+
+
 def test_no_rule_leaves_its_fragment() -> None:
-    assert leaks(STYLE) == []
+    assert leaks(style_of_fragment()) == []
     assert leaks("td{color:red}.symattn td,p{margin:0}@media print{body{margin:0}.symattn{color:red}}") == [
         "td", "p", "body",
     ]  # fmt: skip
@@ -172,18 +192,19 @@ def test_no_rule_leaves_its_fragment() -> None:
 
 @pytest.mark.parametrize("place", ["[data-theme=dark]", "[data-jp-theme-light=false]", ".vscode-dark", "[theme=dark]"])
 def test_dark_notebooks_get_dark_pages(place: str) -> None:
-    rules = [r for r in STYLE.split("}") if f"{place} .symattn" in r]
+    style = style_of_fragment()
+    rules = [r for r in style.split("}") if f"{place} .symattn" in r]
     assert any(r.endswith("{color-scheme:dark") for r in rules)
     assert {"--sa-paper:light-dark(#FFFFFF,#15171A)", "--sa-ink:light-dark(#1B1C1E,#E8E6E1)"} <= set(
-        re.findall(r"--sa-\w+:light-dark\([^)]*\)", STYLE)
+        re.findall(r"--sa-\w+:light-dark\([^)]*\)", style)
     )
 
 
 def test_a_document_without_evidence_claims_none() -> None:
-    empty = md.Document("derivation", "x", ("x",), ())
+    empty = Document("derivation", "x", ("x",), ())
     assert repr(empty).startswith("<derivation 'x'; print it")
-    step = md.Steps((md.Step(md.Node(), evidence=Evidence(Grade.PROVED)),))
-    assert repr(md.Document("derivation", "x", ("x",), (step,))).startswith("<derivation 'x': proved;")
+    step = printing.Steps((printing.Step(printing.Node(), evidence=Evidence(Grade.PROVED)),))
+    assert repr(Document("derivation", "x", ("x",), (step,))).startswith("<derivation 'x': proved;")
 
 
 @pytest.mark.latex

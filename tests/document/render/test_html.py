@@ -8,6 +8,7 @@ from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,10 +29,7 @@ from symattn import (
     verify,
     walk,
 )
-from symattn.document import model as md
-from symattn.document import notation as nt
-from symattn.document.render import render
-from symattn.document.render.mathml import mathml
+from symattn import printing as pr
 from tests.derivations.test_excerpts import LONG
 from tests.document.render import samples
 from tests.shown.standard import contrast
@@ -81,7 +79,7 @@ class Page(HTMLParser):
         self.text += data
 
 
-OTHERS: dict[str, Callable[[], md.Printable]] = {
+OTHERS: dict[str, Callable[[], Any]] = {
     "walk": walk,
     "proof": lambda: prove("softmax-shift"),
     "verification": lambda: verify(lambda x, weight: x, RMSNorm(eps=0.25), examples=0),
@@ -102,7 +100,7 @@ def test_derivations_are_pages(topic: str) -> None:
         _well(whole)
     else:
         assert whole == short
-        assert sum(isinstance(block, md.Result) for block in short.blocks) <= 2
+        assert sum(isinstance(block, pr.Result) for block in short.blocks) <= 2
         assert "--all" not in short.text()
 
 
@@ -130,8 +128,8 @@ def _well(document: Document) -> None:
 
 @pytest.mark.parametrize(("levels", "parts"), [((2, 2, 1, 2, 2, 1), ["33", "233", "2"]), ((1, 1, 2), ["2", "23"])])
 def test_a_part_stands_in_that_of_the_heading_above_it(levels: tuple[int, ...], parts: list[str]) -> None:
-    blocks = tuple(md.Heading(("x",), level) for level in levels)
-    shown = render(md.Document("listing", "x", ("x",), blocks), "html", fragment=True)
+    blocks = tuple(pr.Heading(("x",), level) for level in levels)
+    shown = pr.render(Document("listing", "x", ("x",), blocks), "html", fragment=True)
     assert Page(shown).wrong == []
     sections = shown.split('class="step"')[1:]
     assert ["".join(re.findall(r"<h(\d)", part)) for part in sections] == parts
@@ -139,14 +137,14 @@ def test_a_part_stands_in_that_of_the_heading_above_it(levels: tuple[int, ...], 
 
 def test_no_text_becomes_markup() -> None:
     evil = "<script>alert(1)</script>\" onclick='x' --> &amp;"
-    blocks: list[md.Block] = [
-        md.Heading((evil,)), md.Paragraph((evil, md.Emph(evil), md.Code(evil), nt.Words(evil), nt.Name(evil))),
-        md.Table((md.Column((evil,)),), (((evil,),),), caption=(evil,)), md.Listing(evil), md.Note((evil,)),
-        md.Values(evil, nt.Name("x"), ((nt.node(1),),), (("1",),), {evil: (("1",),)}),
-        md.Assumptions((md.Assumption(evil, (evil,), (evil,)),)), md.Items(((evil,),)), md.Caveat((evil,), evil),
-        md.Steps((md.Step(nt.equals(nt.Name(evil), 1), (evil,)),)),
+    blocks: list[pr.Block] = [
+        pr.Heading((evil,)), pr.Paragraph((evil, pr.Emph(evil), pr.Code(evil), pr.Words(evil), pr.Name(evil))),
+        pr.Table((pr.Column((evil,)),), (((evil,),),), caption=(evil,)), pr.Listing(evil), pr.Note((evil,)),
+        pr.Values(evil, pr.Name("x"), ((pr.node(1),),), (("1",),), {evil: (("1",),)}),
+        pr.Assumptions((pr.Assumption(evil, (evil,), (evil,)),)), pr.Items(((evil,),)), pr.Caveat((evil,), evil),
+        pr.Steps((pr.Step(pr.equals(pr.Name(evil), 1), (evil,)),)),
     ]  # fmt: skip
-    found = Page(render(md.Document("listing", evil, (evil,), tuple(blocks), command=evil), "html", fragment=True))
+    found = Page(pr.render(Document("listing", evil, (evil,), tuple(blocks), command=evil), "html", fragment=True))
     assert found.wrong == []
     assert found.tags.isdisjoint({"script", "img"})
     assert found.text.count("alert(1)") >= len(blocks)
@@ -154,7 +152,7 @@ def test_no_text_becomes_markup() -> None:
 
 @pytest.mark.parametrize("text", ["'--->", "-->", "--!>", "->", ">", "--dk 4 -", "---"])
 def test_no_text_ends_a_comment(text: str, tmp_path: Path) -> None:
-    document = md.Document("listing", "x", ("x",), (), command=text)
+    document = Document("listing", "x", ("x",), (), command=text)
     shown = document.html().partition("\n")[0]
     inside = shown.removeprefix("<!-- ").removesuffix(" -->")
     assert "--" not in inside
@@ -167,8 +165,8 @@ def test_no_text_ends_a_comment(text: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["html", "markdown"])
 def test_no_command_becomes_a_script(form: str) -> None:
     evil = "symattn verify 'a--->.py:<img src=x>'"
-    document = md.Document("listing", "x", ("x",), (), command=evil)
-    found = Page(render(document, form, **({"fragment": True} if form == "html" else {})))
+    document = Document("listing", "x", ("x",), (), command=evil)
+    found = Page(pr.render(document, form, **({"fragment": True} if form == "html" else {})))
     assert "img" not in found.tags
     assert "img" not in Page(replace(draw("masks", tokens=2), command=evil).svg()).tags
 
@@ -180,20 +178,28 @@ def test_arrays_have_their_forms() -> None:
         assert f">{form}</label>" in shown
 
 
+def math_of(formula: pr.Node, block: bool = True) -> str:
+    """The formula on a page: in a box, or within a line."""
+    held = pr.Result("It", (formula,), ()) if block else pr.Paragraph(("It is ", formula, "."))
+    page = Document(kind="listing", name="it", title=("It",), blocks=(held,)).html()
+    (found,) = re.findall("<math.*?</math>", page, re.DOTALL)
+    return str(found)
+
+
 def test_formulas() -> None:
-    q = nt.name("q", 1, role="query")
+    q = pr.name("q", 1, role="query")
     shown = '<math alttext="q₁"><mrow class="r-query"><msub><mi>q</mi><mn>1</mn></msub></mrow></math>'
-    assert mathml(q, inline=True) == shown
-    assert "<mfrac><mn>1</mn><mn>2</mn></mfrac>" in mathml(nt.node(1) / 2)
-    assert Page(mathml((nt.name("a") + 1) * (nt.name("b") - nt.name("c")))).text == "(a+1)\u2062(b−c)"
-    assert mathml(nt.relation("a", "<", "b")).partition(">")[2].count("&lt;") == 1
+    assert math_of(q, block=False) == shown
+    assert "<mfrac><mn>1</mn><mn>2</mn></mfrac>" in math_of(pr.node(1) / 2)
+    assert Page(math_of((pr.name("a") + 1) * (pr.name("b") - pr.name("c")))).text == "(a+1)\u2062(b−c)"
+    assert math_of(pr.relation("a", "<", "b")).partition(">")[2].count("&lt;") == 1
 
 
 @pytest.mark.parametrize("grade", Grade)
 def test_pages_and_documentation_say_the_same_of_a_grade(grade: Grade) -> None:
     evidence = Evidence(grade, "", 1e-9 if grade is Grade.TESTED else None)
-    block = md.Steps((md.Step(nt.equals("a", "b"), ("so",), evidence),))
-    assert f"<span>{grade.means}</span>" in render(md.Document("listing", "x", ("x",), (block,)), "html")
+    block = pr.Steps((pr.Step(pr.equals("a", "b"), ("so",), evidence),))
+    assert f"<span>{grade.means}</span>" in pr.render(Document("listing", "x", ("x",), (block,)), "html")
     named = grade.value + " ε" * (grade is Grade.TESTED)
     trust = Path(__file__).parents[3] / "docs" / "trust.md"
     assert f"\n| {named} | {grade.means} |\n" in trust.read_text(encoding="utf-8")
@@ -207,11 +213,11 @@ def _colours_of_roles() -> dict[str, str]:
     return {role: pairs[role] for role in roles}
 
 
-@pytest.mark.parametrize("role", typing.get_args(nt.Role))
+@pytest.mark.parametrize("role", typing.get_args(pr.Role))
 def test_every_role_has_a_colour(role: str) -> None:
-    letter = nt.name("q", role=typing.cast("nt.Role", role))
+    letter = pr.name("q", role=typing.cast("pr.Role", role))
     assert role in _colours_of_roles()
-    shown = md.Document("listing", "x", ("x",), (md.Steps((md.Step(letter),)),)).latex()
+    shown = Document("listing", "x", ("x",), (pr.Steps((pr.Step(letter),)),)).latex()
     (named,) = re.findall(r"\{\\color\{(\w+)\}q\}", shown)
     assert rf"\definecolor{{{named}}}{{HTML}}" in shown
 
@@ -249,7 +255,7 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 def test_samples() -> None:
     for document in (samples.derivation(), samples.walk()):
-        page = Page(render(document, "html"))
+        page = Page(pr.render(document, "html"))
         assert page.wrong == []
         titles = [b["title"] for b in json.loads(document.json()).get("blocks", []) if "title" in b]
         assert all(re.sub(r"\W", "", str(t)) in re.sub(r"\W", "", page.text) for t in titles if isinstance(t, str))
