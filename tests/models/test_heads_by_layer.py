@@ -5,8 +5,7 @@ from unittest.mock import patch
 
 import pytest
 
-from symattn import Attention, InputError, Rotary, audit
-from symattn.models.configurations import attention
+from symattn import Attention, InputError, Rotary, audit, configurations
 
 HEADS, KEYS = (4, 8, 4), (2, 4, 1)
 LLAMA: dict[str, Any] = {
@@ -22,7 +21,7 @@ BY_LAYER = {"1": {"num_attention_heads": 8, "num_key_value_heads": 4}, "2": {"nu
 def test_each_layer_has_its_own_heads(fields: dict[str, Any]) -> None:
     for layer, (heads, keys) in enumerate(zip(HEADS, KEYS, strict=True)):
         promised = Attention(causal=True, heads=heads, kv_heads=keys, position=Rotary())
-        assert attention({**LLAMA, **fields}, layer) == promised
+        assert configurations.attention({**LLAMA, **fields}, layer) == promised
 
 
 def test_fields_of_layers_that_cannot_be_read_are_refused() -> None:
@@ -33,7 +32,7 @@ def test_fields_of_layers_that_cannot_be_read_are_refused() -> None:
         ({"per_layer_config": {"2": 3}}, "per_layer_config.2 must be an object"),
     ):
         with pytest.raises(InputError, match=says):
-            attention({**LLAMA, **fields}, 2)
+            configurations.attention({**LLAMA, **fields}, 2)
 
 
 @pytest.mark.transformers

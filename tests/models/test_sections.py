@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, Rotary
-from symattn.models.configurations import attention
+from symattn import Attention, InputError, Rotary, configurations
 
 #: Tokens of text around an image of 2 × 2 patches.
 PLACES = np.array([[0, 1, 2, 2, 2, 2, 4], [0, 1, 2, 2, 3, 3, 4], [0, 1, 2, 3, 2, 3, 4]])
@@ -57,7 +56,7 @@ def test_sections_are_those_of_transformers(rope: Rotary) -> None:
     else:
         config = configuration_qwen3_vl.Qwen3VLTextConfig(**fields)
         made = modeling_qwen3_vl.Qwen3VLTextRotaryEmbedding(config)
-    assert attention(config).position == rope
+    assert configurations.attention(config).position == rope
     q, k, v = (torch.tensor(x)[None] for x in drawn(16))
     cos, sin = made(q, torch.tensor(PLACES)[:, None])
     turned = modeling_qwen2_vl.apply_rotary_pos_emb(q, k, cos, sin)
@@ -77,8 +76,8 @@ PUBLISHED = {
 
 def test_older_configurations_call_sections_a_type() -> None:
     rope = Rotary(base=1000000, given="positions", sections=(16, 24, 24))
-    assert attention(PUBLISHED) == Attention(causal=True, heads=28, kv_heads=4, position=rope)
+    assert configurations.attention(PUBLISHED) == Attention(causal=True, heads=28, kv_heads=4, position=rope)
     for sections in ([16, 24], "16", [16, 24, 24.5]):
         wrong = {**PUBLISHED, "rope_scaling": {"type": "mrope", "mrope_section": sections}}
         with pytest.raises(InputError, match="mrope_section"):
-            attention(wrong)
+            configurations.attention(wrong)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from symattn.models.auditing.audit_report import AuditReport
+from symattn import reports
 
 _COMMON = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 _WIDER = {**_COMMON, "intermediate_size": 48}
@@ -202,7 +202,7 @@ def takes_places(model: Any) -> bool:
     return "position_ids" in inspect.signature(model.forward).parameters
 
 
-def trained(model: Any, given: dict[str, Any], contract: Any = None) -> AuditReport:
+def trained(model: Any, given: dict[str, Any], contract: Any = None) -> reports.AuditReport:
     """One step of training, without the optimiser."""
     import torch
 

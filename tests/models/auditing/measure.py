@@ -22,8 +22,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from symattn import audit
-from symattn.models.auditing.audit_report import AuditReport
+from symattn import audit, reports
 from symattn.models.configurations.promised_layers import LAYOUTS
 from tests.models.auditing.families import (
     CACHED,
@@ -43,7 +42,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 Runs = Iterable[tuple[str, Any, Callable[[], Any]]]
 
 
-def tally(report: AuditReport) -> Counter[str]:
+def tally(report: reports.AuditReport) -> Counter[str]:
     """Calls seen, read, compared with a configuration, accused; layers and their parts, those accused, those open."""
     return Counter(
         runs=1, seen=len(report.findings), read=report.read, held=sum(f.intent is not None for f in report.findings),

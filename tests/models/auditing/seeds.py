@@ -8,8 +8,7 @@ from types import MethodType
 from typing import Any
 from unittest.mock import patch
 
-from symattn import audit
-from symattn.models.auditing.audit_report import AuditReport
+from symattn import audit, reports
 from tests.models.auditing.families import inputs, layered, made
 
 Change = Callable[[Any, ExitStack], None]
@@ -41,7 +40,7 @@ def fault(seed: Seed, dtype: str) -> Iterator[Any]:
         yield model
 
 
-def seeded(seed: Seed, dtype: str) -> AuditReport:
+def seeded(seed: Seed, dtype: str) -> reports.AuditReport:
     """What an audit says of a model with this fault; of layers, where it is in a part of them."""
     import torch
 

@@ -13,18 +13,18 @@ import pytest
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-from symattn import Verdict, audit  # noqa: E402
-from symattn.models.auditing.audit_report import AuditReport, CallFinding  # noqa: E402
+from symattn import (  # noqa: E402
+    Verdict,
+    audit,
+    configurations,
+    reports,
+)
 from symattn.models.auditing.begun import CallSite  # noqa: E402
-from symattn.models.auditing.call_judge import CallJudgement  # noqa: E402
 from symattn.models.auditing.dependence import decoding  # noqa: E402
-from symattn.models.auditing.dependence.decoding import Decoding  # noqa: E402
-from symattn.models.auditing.dependence.mixing import Dependence, MixingPart  # noqa: E402
 from symattn.models.auditing.dependence.pass_outputs import RecordedPass  # noqa: E402
 from symattn.models.auditing.layers.layer_hooks import Layers  # noqa: E402
 from symattn.models.auditing.mixers import reading  # noqa: E402
 from symattn.models.auditing.mixers.mixer_judge import judge_mixer, read_mixer  # noqa: E402
-from symattn.models.inferring.tiny_models import tiny  # noqa: E402
 from tests.models.auditing.test_mixer_arguments import draw  # noqa: E402
 from tests.models.auditing.test_recurrences import (  # noqa: E402
     _MAMBA,
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.transformers
 _START, _END = 9, 12
 
 
-def decoded(model: Any, probe: bool = True, **arguments: Any) -> AuditReport:
+def decoded(model: Any, probe: bool = True, **arguments: Any) -> reports.AuditReport:
     """Audit a pass, and three that go on from its cache with one token each."""
     with torch.no_grad(), audit(model, dependence=probe) as report:
         out = model(_TOKENS[:, :_START], use_cache=True, **arguments)
@@ -193,7 +193,7 @@ def test_what_a_part_does_from_a_cache_and_nothing_reads_is_not_judged() -> None
 
 def test_choices_between_equal_scores_are_no_fault_of_a_cache() -> None:
     # Two heads of an indexer give many scores of 0, between which the number of tokens decides.
-    report = decoded(tiny("deepseek_v32", num_hidden_layers=2).float())
+    report = decoded(configurations.tiny("deepseek_v32", num_hidden_layers=2).float())
     (found,) = report.decoding
     assert found.faults == []
     assert not any(part.leak for part in report.mixing)
@@ -269,11 +269,11 @@ def test_long_passes_and_rotations_by_length_within_a_part_are_not_run_again() -
 
 
 def test_decoding_of_one_model_leaves_parts_of_another_judged() -> None:
-    report = AuditReport("models")
-    report.findings.append(CallFinding("attn", "call", given=CallJudgement(0.5, "")))
-    part = MixingPart("attn", "Attention", "earlier tokens")
-    report.dependence = [Dependence(True, [part], model=number) for number in (0, 1)]
-    report.decoding = [Decoding(1, reason="its cache is of another class", model=1)]
+    report = reports.AuditReport("models")
+    report.findings.append(reports.CallFinding("attn", "call", given=reports.CallJudgement(0.5, "")))
+    part = reports.MixingPart("attn", "Attention", "earlier tokens")
+    report.dependence = [reports.Dependence(True, [part], model=number) for number in (0, 1)]
+    report.decoding = [reports.Decoding(1, reason="its cache is of another class", model=1)]
     unjudged = [d.unjudged for d in report._mark_judged_dependence()]
     assert [len(parts) for parts in unjudged] == [0, 1]
 

@@ -7,8 +7,12 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from symattn import SymattnError, Verdict, audit  # noqa: E402
-from symattn.models.auditing.audit_report import AuditReport  # noqa: E402
+from symattn import (  # noqa: E402
+    SymattnError,
+    Verdict,
+    audit,
+    reports,
+)
 from symattn.models.auditing.dependence.token_rows import digests  # noqa: E402
 from tests.models.auditing.mixers import LEAKING, RIGHT, Experts, Model, Part, attention, decayed  # noqa: E402
 
@@ -17,7 +21,7 @@ FORMATS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torc
 MIXER = "layers.1.mixer"
 
 
-def probed(model: Any, dtype: str = "float32", causal: bool | None = True, n: int = 24) -> AuditReport:
+def probed(model: Any, dtype: str = "float32", causal: bool | None = True, n: int = 24) -> reports.AuditReport:
     """Return the report of one pass of two items."""
     model = model.to(FORMATS[dtype]).eval()
     ids = (torch.arange(2 * n) * 7 % 47).view(2, n)

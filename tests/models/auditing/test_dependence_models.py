@@ -9,8 +9,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-from symattn import Verdict, audit  # noqa: E402
-from symattn.models.auditing.audit_report import AuditReport  # noqa: E402
+from symattn import (  # noqa: E402
+    Verdict,
+    audit,
+    reports,
+)
 from tests.models.auditing.families import made  # noqa: E402
 
 pytestmark = pytest.mark.transformers
@@ -34,7 +37,7 @@ def hybrid(dtype: Any = torch.float32) -> Any:
     return model
 
 
-def probed(model: Any, **arguments: Any) -> AuditReport:
+def probed(model: Any, **arguments: Any) -> reports.AuditReport:
     with torch.no_grad(), audit(model) as report:
         model(torch.arange(48).view(2, 24) * 7 % 43 + 3, **arguments)
     return report

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from symattn import audit
-from symattn.models.configurations import CannotTell, attention
+from symattn import audit, configurations
 
 pytestmark = pytest.mark.transformers
 
@@ -96,6 +95,6 @@ def test_exchanged_halves_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_attention_alone_is_that_of_each_call() -> None:
-    assert attention(_config(), called=True).heads == 4
-    with pytest.raises(CannotTell, match="as Differential does"):
-        attention(_config())
+    assert configurations.attention(_config(), called=True).heads == 4
+    with pytest.raises(configurations.CannotTell, match="as Differential does"):
+        configurations.attention(_config())

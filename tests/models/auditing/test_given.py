@@ -1,5 +1,6 @@
 """What a flash function is given, and what a configuration promises of cross attention, packing and scales."""
 
+from copy import deepcopy
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,31 +9,38 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, audit
-from symattn.models.auditing.audit_report import AuditReport
-from symattn.models.auditing.promises import NoPromise, Promise, ReviewedLayers, _has_unused_entries, promised
-from symattn.models.auditing.received import _infer_mask_of_function
+from symattn import Attention, audit, configurations, reports
+from symattn.models.auditing.promises import _has_unused_entries
 from symattn.models.auditing.setting import Masking
-from symattn.models.inferring.lock import lines_of
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 
 def flash_attention_of_a_test(
-    module: Any, query: Any, key: Any, value: Any, attention_mask: Any, wrong: bool = False, **more: Any
+    module: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    attention_mask: Any,
+    wrong: bool = False,
+    sliding_window: int | None = None,
+    is_causal: bool = True,
+    **more: Any,
 ) -> Any:
     """As flash: the mask is of padding, and queries of padding have the result 0."""
     n_q, n_k = query.shape[-2], key.shape[-2]
     keep = torch.ones(len(key), n_k) if attention_mask is None else attention_mask
     keep = keep.bool()
-    allowed = torch.ones(n_q, n_k).tril(n_k - n_q).bool() & (keep | wrong)[:, None, None, :]
+    reach = n_k if sliding_window is None else sliding_window - 1
+    seen = torch.ones(n_q, n_k).tril(n_k - n_q + (reach if not is_causal and not wrong else 0)).triu(n_k - n_q - reach)
+    allowed = seen.bool() & (keep | wrong)[:, None, None, :]
     scores = (query @ key.mT / query.shape[-1] ** 0.5).masked_fill(~allowed, -1e30)
     out = torch.softmax(scores, -1) @ value * keep[:, None, n_k - n_q :, None]
     return out.transpose(1, 2), None
 
 
-def flash(padding: list[list[int]] | None, **more: Any) -> AuditReport:
+def flash(padding: list[list[int]] | None, **more: Any) -> reports.AuditReport:
     pytest.importorskip("transformers")
     from transformers.modeling_utils import AttentionInterface
 
@@ -186,14 +194,14 @@ def test_errors_in_the_code_of_a_model_leave_a_note(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(module, "_specify_reviewed_layers", fails)
     watched = module.Audit(None, None, 1, False, "a script")
     model: Any = SimpleNamespace(config=SimpleNamespace(model_type="without a row"))
-    assert watched._infer_reviewed_layers(model, "models.lock") == ReviewedLayers((), ())
+    assert watched._infer_reviewed_layers(model, "models.lock").layers == ()
     assert watched.report.notes == ["The lock promises nothing: RuntimeError: no such operator"]
 
 
 @pytest.mark.transformers
 def test_a_lock_promises_models_that_run_in_a_script(tmp_path: Path) -> None:
     lock = tmp_path / "models.lock"
-    lock.write_text("\n".join(lines_of("afmoe")), encoding="utf-8")
+    lock.write_text("\n".join(configurations.lines_of("afmoe")), encoding="utf-8")
     model = _afmoe()
     for scale, state in ((1, "pass"), (1.02, "wrong")):
         model.model.layers[0].self_attn.scaling *= scale
@@ -206,21 +214,27 @@ def test_a_lock_promises_models_that_run_in_a_script(tmp_path: Path) -> None:
 
 
 @pytest.mark.transformers
-def test_a_lock_promises_nothing_of_a_part_with_another_configuration() -> None:
-    module = torch.nn.Identity()
-    module.config = SimpleNamespace(model_type="afmoe", num_hidden_layers=1)
-    promise = Promise(Attention(causal=True, heads=2), "self", True)
-    reviewed = ReviewedLayers({"afmoe"}, [promise])
-    assert promised(module, "layers.0.self_attn", None, reviewed) is promise
-    module.config.model_type = "siglip_vision_model"
-    with pytest.raises(NoPromise):
-        promised(module, "layers.0.self_attn", None, reviewed)
+def test_a_lock_promises_nothing_of_a_part_with_another_configuration(tmp_path: Path) -> None:
+    lock = tmp_path / "models.lock"
+    lock.write_text("\n".join(configurations.lines_of("afmoe")), encoding="utf-8")
+    model = _afmoe()
+    of_another = model.model.layers[0].self_attn
+    of_another.config = deepcopy(of_another.config)
+    of_another.config.model_type = "siglip_vision_model"
+    with torch.no_grad(), audit(model, lock=str(lock), dependence=False) as report:
+        model(torch.arange(3, 15)[None])
+    assert [f.state for f in report.findings] == ["pass as given", "pass"]
 
 
-@pytest.mark.parametrize(("causal", "window"), [(True, 4), (False, (3, 3))])
-def test_a_window_of_a_flash_function_lies_on_both_sides_unless_it_is_causal(causal: bool, window: Any) -> None:
-    given = {"sliding_window": 4, "is_causal": causal}
-    assert _infer_mask_of_function("flash", given, None, False, 6) == Attention(causal=causal, window=window)
+@pytest.mark.transformers
+@pytest.mark.parametrize(
+    ("causal", "wrong", "state"),
+    [(True, False, "pass as given"), (False, False, "pass as given"), (False, True, "wrong")],
+)
+def test_a_window_of_a_flash_function_lies_on_both_sides_unless_it_is_causal(
+    causal: bool, wrong: bool, state: str
+) -> None:
+    assert [f.state for f in flash(None, sliding_window=4, is_causal=causal, wrong=wrong).findings] == [state]
 
 
 @pytest.mark.transformers

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from symattn import audit
-from symattn.models.auditing.audit_report import AuditReport, CallFinding
+from symattn import audit, reports
 from symattn_cli.main import main
 from tests.models.auditing.written import written
 
@@ -24,7 +23,9 @@ def ours(*x: Any, **how: Any) -> Any:
     return torch.nn.functional.scaled_dot_product_attention(*x, **how)
 
 
-def audited(attend: Callable[..., Any], dtype: Any = torch.float32, beside: bool = False, **how: Any) -> CallFinding:
+def audited(
+    attend: Callable[..., Any], dtype: Any = torch.float32, beside: bool = False, **how: Any
+) -> reports.CallFinding:
     """What is found of one call and its backward pass; ``beside`` it queries, keys and values are used elsewhere."""
     torch.manual_seed(0)
     x = [torch.randn(2, 3, 20, 8, dtype=dtype, requires_grad=True) for _ in range(3)]
@@ -36,14 +37,14 @@ def audited(attend: Callable[..., Any], dtype: Any = torch.float32, beside: bool
     return finding
 
 
-def replaced(attend: Callable[..., Any], *given: Any, **how: Any) -> CallFinding:
+def replaced(attend: Callable[..., Any], *given: Any, **how: Any) -> reports.CallFinding:
     """The same of torch's own function, in whose place another one stands."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.nn.functional, "scaled_dot_product_attention", attend)
         return audited(ours, *given, **how)
 
 
-def backward(finding: CallFinding) -> Any:
+def backward(finding: reports.CallFinding) -> Any:
     assert finding.backward is not None
     return finding.backward
 
@@ -73,7 +74,7 @@ def test_a_seeded_fault_is_found_and_named(words: str, dtype: Any) -> None:
     finding = replaced(written(wrong), dtype, **how)
     assert finding.forward == "pass as given"
     assert finding.verdict == f"CERTIFIED WRONG in the backward pass: {words}"
-    report = AuditReport("one call", [finding])
+    report = reports.AuditReport("one call", [finding])
     assert report.exit_code == 1
     with pytest.raises(AssertionError, match="in the backward pass"):
         report.raise_if_wrong()
@@ -104,7 +105,7 @@ def test_arrays_that_are_used_elsewhere_are_not_accused() -> None:
 def test_a_gradient_that_does_not_come_is_told() -> None:
     finding = replaced(written("key"))
     assert finding.verdict.startswith("CANNOT TELL of gradients: dK: no such gradient came")
-    assert AuditReport("one call", [finding]).exit_code == 3
+    assert reports.AuditReport("one call", [finding]).exit_code == 3
 
 
 @pytest.mark.parametrize("attend", [ours, lambda q, k, v: _scores(q, k) @ v], ids=["sdpa", "operators"])

@@ -9,7 +9,7 @@ from symattn import Attention
 from symattn.arrays.formats import Format
 from symattn.models.auditing.call_judge import arithmetic_of, cause, judge, output
 from symattn.models.auditing.layers import part_judge
-from symattn.models.auditing.setting import CallSetting, Floats, Masking
+from symattn.models.auditing.setting import CallSetting, Masking
 from symattn.verification.rules.masking import VisiblePlaces
 
 ROWS = [0, 3, 4, 5, 9, 11]
@@ -183,7 +183,7 @@ def test_where_sums_overflow_on_the_way_nothing_is_said(dtype: str) -> None:
 def test_a_fault_beside_an_overflow_is_found() -> None:
     x, w = np.array([[60000.0, 20000.0]]), np.ones((2, 2))
     w[:, 1] = 0.125, 0.25
-    exact: Floats = np.array([[np.inf, 12500.0]])
+    exact = np.array([[np.inf, 12500.0]])
     assert part_judge.judged_linear("q", exact, x, w, None, "float16").state == "pass"
     assert part_judge.judged_linear("q", exact + np.array([[0.0, 100.0]]), x, w, None, "float16").state == "wrong"
 

@@ -7,8 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-from symattn import audit  # noqa: E402
-from symattn.models.auditing.audit_report import CallFinding  # noqa: E402
+from symattn import audit, reports  # noqa: E402
 from symattn.models.auditing.begun import CallSite  # noqa: E402
 from symattn.models.auditing.mixers import reading  # noqa: E402
 from symattn.models.auditing.mixers.mixer_judge import judge_mixer, read_mixer  # noqa: E402
@@ -18,7 +17,7 @@ pytestmark = pytest.mark.transformers
 _F32, _BF16, _F16 = torch.float32, torch.bfloat16, torch.float16
 
 
-def judged(reader: Any, args: Any, kwargs: dict[str, Any], out: Any) -> CallFinding:
+def judged(reader: Any, args: Any, kwargs: dict[str, Any], out: Any) -> reports.CallFinding:
     site = CallSite(None, "layer", "call", None)
     return judge_mixer(site, read_mixer(reader, args, kwargs), out, None, False)
 
@@ -116,7 +115,7 @@ def test_a_convolution_under_autocast_may_round_its_factors() -> None:
     assert judged(reading.read_convolution, CONVOLUTION, {}, out).certified
 
 
-def scan(dt: Any, bias: Any) -> CallFinding:
+def scan(dt: Any, bias: Any) -> reports.CallFinding:
     """Judge a scan of one token, in which errors of Δ are those of the output."""
     from transformers.models.mamba2.modeling_mamba2 import mamba2_chunk_scan
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from symattn import audit
-from symattn.models.auditing.audit_report import AuditReport
+from symattn import audit, reports
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -25,7 +24,7 @@ class Spelled(torch.nn.Module):  # type: ignore[misc, name-defined]
         return self.body(q @ k.transpose(-1, -2) / 4) @ v
 
 
-def heard(model: Any) -> AuditReport:
+def heard(model: Any) -> reports.AuditReport:
     """An audit of one pass of a model, or of one head that is spelled out so."""
     torch.manual_seed(0)
     model = model if isinstance(model, torch.nn.Module) else Spelled(model)
@@ -34,7 +33,7 @@ def heard(model: Any) -> AuditReport:
     return report
 
 
-def states(report: AuditReport) -> list[str]:
+def states(report: reports.AuditReport) -> list[str]:
     return [f.state for f in report.findings]
 
 

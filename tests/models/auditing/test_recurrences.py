@@ -9,8 +9,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-from symattn import Verdict, audit  # noqa: E402
-from symattn.models.auditing.audit_report import AuditReport, CallFinding  # noqa: E402
+from symattn import (  # noqa: E402
+    Verdict,
+    audit,
+    reports,
+)
 from tests.models.auditing.test_dependence_models import HYBRID_SIZES  # noqa: E402
 
 pytestmark = pytest.mark.transformers
@@ -39,13 +42,13 @@ def state_space(dtype: Any) -> Any:
     return transformers.Mamba2ForCausalLM(config).to(dtype).eval()
 
 
-def audited(model: Any, tokens: Any = _TOKENS, **arguments: Any) -> AuditReport:
+def audited(model: Any, tokens: Any = _TOKENS, **arguments: Any) -> reports.AuditReport:
     with torch.no_grad(), audit(model, dependence=False) as report:
         model(tokens, **arguments)
     return report
 
 
-def recurrent(report: AuditReport, name: str) -> list[CallFinding]:
+def recurrent(report: reports.AuditReport, name: str) -> list[reports.CallFinding]:
     return [call for call in report.findings if name in call.via]
 
 

@@ -7,9 +7,6 @@ from typing import Any
 import pytest
 
 from symattn import audit
-from symattn.models.auditing.audit_report import CallFinding
-from symattn.models.auditing.keys_of_layers import hold_keys_against_layers
-from symattn.models.auditing.promises import ModelCall
 from symattn.models.configurations.shared_keys import find_layer_of_keys
 
 pytestmark = pytest.mark.transformers
@@ -79,13 +76,18 @@ def test_right_models_read_the_keys_that_are_promised() -> None:
 def test_layers_that_run_twice_in_a_pass_are_right() -> None:
     import torch
 
-    config = SimpleNamespace(num_hidden_layers=6, num_kv_shared_layers=2, layer_types=KINDS)
-    context, keys = ModelCall(torch.nn.Identity(), {}, 0), torch.randn(4, 1, 2, 3, 4)
-    for layer in [*range(6), *range(6)]:
-        own = keys[layer if layer < 4 else layer - 2]
-        received: Any = SimpleNamespace(module=SimpleNamespace(config=config, layer_idx=layer), k=own, v=own)
-        finding = hold_keys_against_layers(CallFinding(f"layers.{layer}", "eager"), received, context)
-        assert (finding.asked, finding.cause) == ((), "")
+    class Twice(torch.nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = gemma("sdpa")
+
+        def forward(self, tokens: Any) -> Any:
+            self.inner(tokens)
+            return self.inner((tokens + 5) % 30)
+
+    findings = audited(Twice()).findings
+    assert [f.state for f in findings] == ["pass as given"] * 12
+    assert [f.semantics[-15:] for f in findings[10:]] == ["keys of layer 2", "keys of layer 3"]
 
 
 Shared = dict[str, tuple[Any, Any]]

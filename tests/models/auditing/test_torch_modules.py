@@ -1,12 +1,14 @@
 """torch's own modules: all calls are read, right ones pass, and what is seeded, or wrong in torch itself, is named."""
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from symattn import audit
 
 torch = pytest.importorskip("torch")
+_RECEIVED = "symattn.models.auditing.received."
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore::UserWarning")]
 
 
@@ -69,11 +71,9 @@ def test_a_causal_hint_alone_is_ignored_by_the_fast_path() -> None:
 
 def test_another_mask_in_the_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mask that the operator is called with is kept from it."""
-    from symattn.models.auditing import received
-
-    again = received._rerun_fused_attention
+    again = patch(f"{_RECEIVED}_rerun_fused_attention").get_original()[0]
     monkeypatch.setattr(
-        received, "_rerun_fused_attention", lambda x, given, h: again(x, given | {"mask": None, "mask_type": None}, h)
+        f"{_RECEIVED}_rerun_fused_attention", lambda x, given, h: again(x, given | {"mask": None, "mask_type": None}, h)
     )
     hidden = torch.arange(9) >= torch.tensor([9, 6])[:, None]
     with torch.no_grad(), audit(layer := _layer()) as report:
@@ -84,14 +84,14 @@ def test_another_mask_in_the_kernel_is_found(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("scale", [None, 0.2])
 def test_a_fused_kernel_scales_scores_and_no_queries(scale: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on CUDA without a mask. Queries that are scaled and rounded for it accuse it where √d is no power of two."""
-    from symattn.models.auditing import received
+    project = patch(f"{_RECEIVED}_project_packed_qkv").get_original()[0]
 
     def fused(x: Any, given: dict[str, Any], h: int) -> Any:
-        parts = received._project_packed_qkv(x, given["qkv_weight"], given["qkv_bias"], h)
+        parts = project(x, given["qkv_weight"], given["qkv_bias"], h)
         return torch.nn.functional.scaled_dot_product_attention(*parts, scale=scale).transpose(1, 2).reshape(x.shape)
 
-    monkeypatch.setattr(received, "_rerun_fused_attention", fused)
-    monkeypatch.setattr(received, "_are_queries_scaled_first", lambda x, mask: False)
+    monkeypatch.setattr(f"{_RECEIVED}_rerun_fused_attention", fused)
+    monkeypatch.setattr(f"{_RECEIVED}_are_queries_scaled_first", lambda x, mask: False)
     torch.manual_seed(0)
     attention = torch.nn.MultiheadAttention(128, 4, batch_first=True, dtype=torch.float16).eval()
     torch.nn.init.normal_(attention.in_proj_bias, std=0.1)
@@ -100,7 +100,7 @@ def test_a_fused_kernel_scales_scores_and_no_queries(scale: float | None, monkey
         attention(x, x, x, need_weights=False)
     assert [f.state for f in report.findings] == ["pass as given" if scale is None else "wrong"]
     if scale is None:
-        monkeypatch.setattr(received, "_are_queries_scaled_first", lambda x, mask: True)
+        monkeypatch.setattr(f"{_RECEIVED}_are_queries_scaled_first", lambda x, mask: True)
         with torch.no_grad(), audit(attention) as report:
             attention(x, x, x, need_weights=False)
         assert [f.state for f in report.findings] == ["wrong"]

@@ -8,7 +8,6 @@ from functools import wraps
 from typing import Any
 from unittest.mock import patch
 
-from symattn.models.auditing.promises import cache_in
 from tests.models.comparing import families
 
 FAMILIES = ("llama", "mistral", "gemma2", "gpt2", "qwen3")
@@ -39,6 +38,12 @@ def masked(family: str, change: Callable[[Any], Any]) -> Any:
 def deaf(family: str) -> Any:
     """A model that takes padding for tokens. (Without any mask, transformers takes positions for packed documents.)"""
     return masked(family, lambda mask: mask.new_ones(mask.shape))
+
+
+def cache_in(told: dict[str, Any]) -> Any:
+    """The cache among the arguments of a model, whose name is another one from Transformers 5.24 on."""
+    named = (told.get(name) for name in ("cache", "past_key_values"))
+    return next((cache for cache in named if cache is not None), None)
 
 
 def speculating(family: str, **changed: Any) -> Any:
@@ -150,11 +155,14 @@ def all_columns(mask: Any, past: int) -> Any:
     return torch.arange(past, mask.shape[1])[None].expand(len(mask), -1)
 
 
+def skipping_padding(mask: Any, past: int) -> Any:
+    """Positions without padding, as ``generate`` passes them."""
+    return (mask.cumsum(-1) - 1).masked_fill(mask == 0, 0)[:, past:]
+
+
 def counting_padding(mask: Any, past: int) -> Any:
     """Positions without padding in the prefill, and with it afterwards."""
-    from symattn.models.comparing.generation_ways import generates
-
-    return all_columns(mask, past) if past else generates(mask, past)
+    return all_columns(mask, past) if past else skipping_padding(mask, past)
 
 
 # -- mistakes of one back-end: its arguments, and what becomes of them -------------------------------------------------

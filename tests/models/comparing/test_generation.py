@@ -1,27 +1,24 @@
 """``symattn.generation``: right models pass in every way, with caches that quantise too; what is refused."""
 
 import re
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from symattn import InputError, Verdict
+from symattn import InputError, Verdict, reports
 from symattn.document.codec import record
-from symattn.models.auditing.promises import cache_in
 from symattn.models.comparing.cache_losses import Recorded
-from symattn.models.comparing.generated import Generation, StateErrors, WayResult
-from symattn.models.comparing.generation_ways import States, _words_of_drafts, generates
+from symattn.models.comparing.generated import StateErrors
 from tests.models.comparing import families, quantised
 from tests.models.comparing.families import generation
-from tests.models.comparing.seeds import altered, counting_padding, deaf, losing
+from tests.models.comparing.seeds import altered, cache_in, counting_padding, deaf, losing, skipping_padding
 
 TELLING = ["eager", "dynamic cache, decoding", "static cache, 3 tokens at once", "left padding, static cache"]
 
 
 # -- without torch: what counts as rounding ----------------------------------------------------------------------------
-def read(*states: float) -> States:
+def read(*states: float) -> tuple[Any, ...]:
     return tuple(np.full((3, 2), x) for x in states)
 
 
@@ -50,7 +47,7 @@ def test_what_is_not_finite_in_the_models_own_type_is_a_fault(none: float) -> No
     assert place is not None
     assert (place.layer, place.token, place.off) == ("logits", 0, 0.0)
     assert place.own == "in float16 it is not finite, where the reference is"
-    found = Generation("M", "float16", 3, (WayResult("left padding", place),))
+    found = reports.Generation("M", "float16", 3, (reports.WayResult("left padding", place),))
     assert found.verdict is Verdict.FAULT
     assert "left padding is wrong from logits on, first at token 0: in float16 it is not finite" in found.text(
         columns=200
@@ -67,7 +64,9 @@ def test_a_reference_that_is_not_finite_in_the_models_own_type_judges_nothing() 
     held = StateErrors.of(read(1, np.nan), read(1, 2), read(1, np.inf), read(1, 2), "float16")
     assert held.first(0) is None
     assert held.unclear == "the reference itself is not finite in float16 from logits on"
-    found = Generation("M", "float16", 3, (WayResult("prefill", unclear=held.unclear), WayResult("batch")))
+    found = reports.Generation(
+        "M", "float16", 3, (reports.WayResult("prefill", unclear=held.unclear), reports.WayResult("batch"))
+    )
     assert (found.verdict, found["prefill"].verdict) == (Verdict.UNDECIDED, "undecided")
     assert "prefill is undecided: the reference itself" in found.text(columns=200)
     assert "Every way" not in found.text()
@@ -357,12 +356,17 @@ def test_a_cache_that_stores_rightly_and_counts_wrongly_is_found() -> None:
 def test_masks_of_padding_and_positions_are_judged_from_an_exact_cache() -> None:
     """Both would replay the same mistake."""
     way = "left padding, mine"
-    for model, positions in ((deaf("llama"), generates), (families.made("llama"), counting_padding)):
+    for model, positions in ((deaf("llama"), skipping_padding), (families.made("llama"), counting_padding)):
         found = generation(model, 10, positions=positions, caches={"mine": quantised.cache(4)}, ways=[way])
         assert found.wrong == (way,), found.text()
         assert found[way].stored is None
 
 
+@pytest.mark.transformers
 def test_drafts_are_made_of_words_that_there_are() -> None:
-    assert _words_of_drafts(SimpleNamespace(vocab_size=3)) == 3
-    assert _words_of_drafts(SimpleNamespace(vocab_size=64)) == 7
+    model = families.made("llama")
+    model.config.vocab_size, model.config.bos_token_id, model.config.eos_token_id = 3, None, None
+    way = "dynamic cache, rejected draft tokens (cache rollback)"
+    found = generation(type(model)(model.config).eval(), 8, ways=[way])
+    assert found.verdict is Verdict.NO_FAULT, found.text()
+    assert "agrees with the prefill" in found.text()

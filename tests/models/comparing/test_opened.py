@@ -8,11 +8,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError
-from symattn.bounds.sharp.sample import chosen
+from symattn import Attention, InputError, graphs
 from symattn.models.comparing.compared import compare_traces
-from symattn.models.comparing.opened import check_weights, fields, opened, read_configuration
-from symattn.programs.traces import ROWS, verify_trace
+from symattn.models.comparing.opened import opened
 from symattn_cli.main import main
 from tests.models.comparing import families
 from tests.programs.traces.files import HEADS, SHARED, made, write
@@ -54,11 +52,16 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def test_fields_are_json_where_they_can_be() -> None:
-    assert fields(["hidden_size=64", "hidden_act=gelu", "sliding_window=null"]) == {
-        "hidden_size": 64, "hidden_act": "gelu", "sliding_window": None,
-    }  # fmt: skip
-    refuses(fields, ["hidden_size"], says="sets no field")
+@pytest.mark.transformers
+def test_fields_are_json_where_they_can_be(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        part for word in ("num_hidden_layers=1", "hidden_act=gelu", "sliding_window=null") for part in ("--set", word)
+    ]
+    assert main(["generation", str(config), "--random", "--tokens", "6", "--way", "sdpa", *words]) == 0
+    # A text is no number of layers, and a layer has an activation of this name.
+    for word, told in (('num_hidden_layers="1"', "expected int, got str"), ("hidden_act=1", "hidden_act")):
+        assert main(["generation", str(config), "--random", "--set", word]) == 2
+        assert told in capsys.readouterr().err
 
 
 @pytest.mark.transformers
@@ -105,6 +108,7 @@ def test_a_function_and_a_cache_of_ones_own(tmp_path: Path, capsys: pytest.Captu
         (["--random", "--set", "hidden_size=65536"], "parameters, and at most"),
         (["--random", "--set", "num_attention_heads=0"], "cannot be loaded by transformers"),
         ([], "holds no weights in safetensors"),
+        (["--random", "--set", "hidden_size"], "sets no field"),
         (["--random", "--set", "num_hiden_layers=1"], "no field num_hiden_layers; hint: num_hidden_layers"),
         (["--random", "--set", "dtype=float16"], "--dtype"),
         (["--random", "--set", "model_type=llama"], "is not set here"),
@@ -123,6 +127,7 @@ def test_bad_input_is_one_line(config: Path, words: list[str], told: str, capsys
     assert said.count("\n") == 1
 
 
+@pytest.mark.transformers
 @pytest.mark.parametrize(
     ("parts", "told"),
     [
@@ -136,20 +141,22 @@ def test_an_index_names_safetensors_of_its_folder_alone(tmp_path: Path, parts: d
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(json.dumps({"metadata": {}, "weight_map": parts}), encoding="utf-8")
     with pytest.raises(InputError, match=told):
-        check_weights(tmp_path)
+        opened(str(tmp_path))
+    # What comes after the index is read.
     index.write_text(json.dumps({"weight_map": {"a": "model-1.safetensors"}}), encoding="utf-8")
-    check_weights(tmp_path)
+    refuses(opened, str(tmp_path), says="config.json")
     (tmp_path / "adapter_config.json").write_text("{}", encoding="utf-8")
-    refuses(check_weights, tmp_path, says="adapter")
+    refuses(opened, str(tmp_path), says="adapter")
 
 
+@pytest.mark.transformers
 @pytest.mark.parametrize("name", ["num_decoder_layers", "encoder_layers", "n_routed_experts"])
 def test_counts_of_layers_are_bounded_at_any_depth(config: Path, name: str) -> None:
     config.write_text(json.dumps({**CONFIG, "text_config": {name: 10**9}}), encoding="utf-8")
     with pytest.raises(InputError, match=f"{name} is 1000000000; hint"):
-        read_configuration(config)
+        opened(str(config), random=True)
     config.write_text(json.dumps({**CONFIG, "vocab_size_per_layer_input": 10**5, name: 3}), encoding="utf-8")
-    assert read_configuration(config).data[name] == 3
+    assert getattr(opened(str(config), random=True).config, name) == 3
 
 
 def test_caches_of_the_same_name_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -261,10 +268,10 @@ def test_queries_in_which_two_files_part_are_looked_at(tmp_path: Path, dtype: ty
     arrays = {n: a for n, a in made(dtype, n=400).items() if n in ("q", "k", "v", "o")}
     names = [write(tmp_path / "a.safetensors", arrays)]
     at = 0, 2, 301
-    assert 301 not in chosen(CAUSAL, {n: a for n, a in arrays.items() if n != "o"}, ROWS)
     arrays["o"] = arrays["o"].copy()
     arrays["o"][at] += np.asarray(part, arrays["o"].dtype)
     names.append(write(tmp_path / "b.safetensors", arrays))
+    assert not graphs.verify_trace(names[1], CAUSAL).faults
     found = compare_traces(*names, CAUSAL)
     assert found.wrong == ("second",)
     worst = found.together.worst
@@ -281,7 +288,7 @@ def test_a_comparison_accuses_whom_a_verification_accuses(tmp_path: Path) -> Non
     for fault in ("", "scale"):
         arrays = {n: a for n, a in made(ml_dtypes.bfloat16, fault).items() if n in ("q", "k", "v", "o")}
         names.append(write(tmp_path / f"{fault or 'right'}.safetensors", arrays))
-    alone = verify_trace(names[1], CAUSAL)
+    alone = graphs.verify_trace(names[1], CAUSAL)
     found = compare_traces(*names, CAUSAL)
     assert found.wrong == ("second",)
     (fault,), (told,) = alone.faults, found.second.report.faults

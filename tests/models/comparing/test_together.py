@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Domain, InputError, Precision, Verdict, compare
+from symattn import Attention, Domain, InputError, Precision, Verdict, compare, reports
 from symattn.models.comparing.comparison import together
 from symattn.programs.target import target
 from symattn.programs.verifying import requested
 from symattn.verification import engine
 from symattn.verification.definitions import attention_output
-from symattn.verification.report import Counterexample, Fault
 from symattn_cli.main import main
 from tests.models.comparing import programs
 
@@ -30,7 +29,7 @@ def session(function: Callable[..., Any], examples: int = 4) -> engine.Session:
     )
 
 
-def held(first: Callable[..., Any], second: Callable[..., Any], *faults: Fault) -> Any:
+def held(first: Callable[..., Any], second: Callable[..., Any], *faults: reports.Fault) -> Any:
     return together((session(first), session(second)), faults, most=16)
 
 
@@ -87,7 +86,7 @@ def test_inputs_that_one_refuses_are_left_out() -> None:
 
 def test_the_counterexample_of_a_fault_comes_first() -> None:
     inputs = {"q": [[1.0, 0.0]], "k": [[0.0, 0.0], [1.0, 0.0]], "v": [[0.0], [1.0]]}
-    fault = Fault("scale", None, "", Counterexample(inputs, (0, 0)))
+    fault = reports.Fault("scale", None, "", reports.Counterexample(inputs, (0, 0)))
     place = held(programs.plain, programs.of_values, fault).faulty
     assert place is not None
     assert place.inputs == inputs

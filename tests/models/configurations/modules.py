@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from symattn import Attention, Rotary
-from symattn.models.configurations import FAMILIES, attention
+from symattn import Attention, Rotary, configurations
 from symattn.models.configurations.stored_weights import inputs
 from tests.models.seen import Seen, built, look, numbers, run, tokens
 
@@ -71,13 +70,13 @@ class Module:
 
     def spec(self, seen: Seen, **changes: Any) -> Attention:
         """The attention that the configuration, changed in some fields, promises."""
-        return attention({**self.told(seen), **changes}, self.layer, self.kind)
+        return configurations.attention({**self.told(seen), **changes}, self.layer, self.kind)
 
     def arrays(self, seen: Seen, spec: Attention) -> dict[str, np.ndarray]:
         """Tokens, weights, and what else the layer was given."""
         parameters = _parameters(seen.layer)
-        found = {"x": seen.x, **inputs(parameters, spec, FAMILIES[self.family])}
-        if FAMILIES[self.family].gates_beside_queries and spec.output_gate:
+        found = {"x": seen.x, **inputs(parameters, spec, configurations.FAMILIES[self.family])}
+        if configurations.FAMILIES[self.family].gates_beside_queries and spec.output_gate:
             by_head = (seen.x @ parameters["q_proj.weight"].T).reshape(len(seen.x), spec.heads, 2, -1)
             found["gate"] = by_head[:, :, 1].swapaxes(0, 1)
         if self.kind == "cross":

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from symattn import Alibi, Attention, InputError, LinearScaling, NTKScaling, Rotary, YarnScaling
-from symattn.models.configurations import CannotTell, attention
+from symattn import Alibi, Attention, InputError, LinearScaling, NTKScaling, Rotary, YarnScaling, configurations
 from tests.refusals import refuses
 
 #: Fields as published files of these models have them, smaller.
@@ -49,23 +48,27 @@ GPT2 = {
 def test_llama() -> None:
     scaling = YarnScaling(factor=8, length=8192, slow=1, fast=4, ramp="turns", weight=0)
     spec = Attention(heads=8, kv_heads=2, causal=True, position=Rotary(base=500000, scaling=scaling))
-    assert attention(LLAMA) == attention(LLAMA, 3) == spec
-    refuses(attention, LLAMA, 4, says="there are 4, counted from 0")
+    assert configurations.attention(LLAMA) == configurations.attention(LLAMA, 3) == spec
+    refuses(configurations.attention, LLAMA, 4, says="there are 4, counted from 0")
 
 
 def test_mistral_has_its_window_in_every_layer() -> None:
-    assert attention(MISTRAL, 1) == Attention(heads=8, kv_heads=2, causal=True, window=16, position=Rotary())
-    assert attention({**MISTRAL, "sliding_window": None}).window is None
+    assert configurations.attention(MISTRAL, 1) == Attention(
+        heads=8, kv_heads=2, causal=True, window=16, position=Rotary()
+    )
+    assert configurations.attention({**MISTRAL, "sliding_window": None}).window is None
 
 
 def test_gemma2_alternates() -> None:
     told = {"heads": 8, "kv_heads": 4, "causal": True, "softcap": 50, "position": Rotary(), "scale": Fraction(1, 12)}
-    assert attention(GEMMA2, 0) == Attention(window=16, **told)
-    assert attention(GEMMA2, 1) == Attention(**told)
+    assert configurations.attention(GEMMA2, 0) == Attention(window=16, **told)
+    assert configurations.attention(GEMMA2, 1) == Attention(**told)
     types = ["full_attention", "sliding_attention"] * 2
-    assert attention({**GEMMA2, "layer_types": types}, 0) == Attention(**told)
-    assert attention({**GEMMA2, "query_pre_attn_scalar": 16}).scale is None
-    assert attention({**GEMMA2, "query_pre_attn_scalar": 224}).scale == pytest.approx(224**-0.5, rel=2**-52)
+    assert configurations.attention({**GEMMA2, "layer_types": types}, 0) == Attention(**told)
+    assert configurations.attention({**GEMMA2, "query_pre_attn_scalar": 16}).scale is None
+    assert configurations.attention({**GEMMA2, "query_pre_attn_scalar": 224}).scale == pytest.approx(
+        224**-0.5, rel=2**-52
+    )
 
 
 def test_gemma3_has_other_rotations_where_it_slides() -> None:
@@ -73,37 +76,46 @@ def test_gemma3_has_other_rotations_where_it_slides() -> None:
     far = Rotary(base=1000000, scaling=LinearScaling(factor=8))
     for i in range(6):
         slides = Attention(window=16, position=Rotary(), **told)
-        assert attention(GEMMA3, i) == (Attention(position=far, **told) if i in (2, 5) else slides)
+        assert configurations.attention(GEMMA3, i) == (Attention(position=far, **told) if i in (2, 5) else slides)
 
 
 def test_positions_in_some_layers_only() -> None:
     told = {**MISTRAL, "model_type": "cohere2", "head_dim": 8, "sliding_window_pattern": 2}
-    assert [attention(told, i).position for i in range(2)] == [Rotary(layout="interleaved"), None]
+    assert [configurations.attention(told, i).position for i in range(2)] == [Rotary(layout="interleaved"), None]
     told = {**MISTRAL, "model_type": "smollm3", "use_sliding_window": False, "no_rope_layers": [1, 1, 0, 1]}
-    assert [attention(told, i).position for i in range(4)] == [Rotary(), Rotary(), None, Rotary()]
-    refuses(attention, {**told, "no_rope_layers": [1]}, 1, says="must be a list of 0 and 1, one for each layer")
+    assert [configurations.attention(told, i).position for i in range(4)] == [Rotary(), Rotary(), None, Rotary()]
+    refuses(
+        configurations.attention,
+        {**told, "no_rope_layers": [1]},
+        1,
+        says="must be a list of 0 and 1, one for each layer",
+    )
 
 
 def test_heads_of_some_families_have_columns_of_their_own() -> None:
     told = {name: value for name, value in GEMMA3.items() if name != "head_dim"}
-    assert attention(told).scale == Fraction(1, 4), "256 columns, of which the scale of 16 is none"
+    assert configurations.attention(told).scale == Fraction(1, 4), "256 columns, of which the scale of 16 is none"
     told = {**MISTRAL, "model_type": "glm", "partial_rotary_factor": 0.5}
-    assert attention(told).position == Rotary(width=64, layout="interleaved")
+    assert configurations.attention(told).position == Rotary(width=64, layout="interleaved")
 
 
 @pytest.mark.parametrize("family", ["mistral", "cohere", "granite"])
 def test_a_share_that_a_family_does_not_look_at_is_refused(family: str) -> None:
     told = {**MISTRAL, "model_type": family, "attention_multiplier": 1.0, "use_qk_norm": False}
     told["rope_parameters"] = {"rope_theta": 10000.0, "rope_type": "default", "partial_rotary_factor": 0.5}
-    refuses(attention, told, kind=CannotTell, says="partial_rotary_factor is 0.5")
+    refuses(configurations.attention, told, kind=configurations.CannotTell, says="partial_rotary_factor is 0.5")
 
 
 @pytest.mark.transformers
 def test_what_is_left_out_is_as_the_class_has_it() -> None:
     """The bases of layers that slide, the share that is rotated, and lists that are null."""
     told = {name: value for name, value in GEMMA3.items() if name != "rope_local_base_freq"}
-    assert [attention(told, i).position for i in (0, 2)] == [attention(GEMMA3, i).position for i in (0, 2)]
-    assert attention({**MISTRAL, "model_type": "stablelm", "qk_layernorm": False}).position == Rotary(width=2)
+    assert [configurations.attention(told, i).position for i in (0, 2)] == [
+        configurations.attention(GEMMA3, i).position for i in (0, 2)
+    ]
+    assert configurations.attention({**MISTRAL, "model_type": "stablelm", "qk_layernorm": False}).position == Rotary(
+        width=2
+    )
     told = {
         **MISTRAL,
         "model_type": "smollm3",
@@ -111,16 +123,23 @@ def test_what_is_left_out_is_as_the_class_has_it() -> None:
         "no_rope_layers": None,
         "layer_types": None,
     }
-    assert [attention(told, i).position is None for i in range(4)] == [False, False, False, True]
-    assert attention({**MISTRAL, "model_type": "starcoder2", "rope_parameters": None}).position == Rotary()
+    assert [configurations.attention(told, i).position is None for i in range(4)] == [False, False, False, True]
+    assert (
+        configurations.attention({**MISTRAL, "model_type": "starcoder2", "rope_parameters": None}).position == Rotary()
+    )
 
 
 def test_gpt_neo_alternates() -> None:
     told = {"model_type": "gpt_neo", "hidden_size": 16, "num_heads": 4, "num_layers": 2, "window_size": 5,
             "attention_layers": ["global", "local"]}  # fmt: skip
-    assert [attention(told, i).window for i in range(2)] == [None, 5]
-    assert attention(told).scale == 1
-    refuses(attention, {**told, "attention_layers": ["far", "local"]}, kind=CannotTell, says="known: global, local")
+    assert [configurations.attention(told, i).window for i in range(2)] == [None, 5]
+    assert configurations.attention(told).scale == 1
+    refuses(
+        configurations.attention,
+        {**told, "attention_layers": ["far", "local"]},
+        kind=configurations.CannotTell,
+        says="known: global, local",
+    )
 
 
 @pytest.mark.parametrize(
@@ -129,23 +148,27 @@ def test_gpt_neo_alternates() -> None:
 )
 def test_what_has_no_field_is_refused(family: str, field: str, value: Any) -> None:
     told = {**MISTRAL, "model_type": family, "partial_rotary_factor": 0.5}
-    assert attention({**told, field: None}).heads == 8
-    with pytest.raises(CannotTell, match=f"{field} is set"):
-        attention({**told, field: value})
+    assert configurations.attention({**told, field: None}).heads == 8
+    with pytest.raises(configurations.CannotTell, match=f"{field} is set"):
+        configurations.attention({**told, field: value})
 
 
 def test_qwen3_slides_from_a_layer_on() -> None:
-    windows = [attention(QWEN3, i).window for i in range(4)]
+    windows = [configurations.attention(QWEN3, i).window for i in range(4)]
     assert windows == [None, None, 16, 16]
-    assert {attention({**QWEN3, "use_sliding_window": False}, i).window for i in range(4)} == {None}
-    assert (attention(QWEN3).qk_norm, attention(QWEN3).eps) == ("rms", 1e-06)
+    assert {configurations.attention({**QWEN3, "use_sliding_window": False}, i).window for i in range(4)} == {None}
+    assert (configurations.attention(QWEN3).qk_norm, configurations.attention(QWEN3).eps) == ("rms", 1e-06)
 
 
 def test_gpt2_scales_by_layer_where_it_is_told() -> None:
-    assert attention(GPT2) == Attention(heads=4, causal=True)
-    assert attention({**GPT2, "scale_attn_weights": False}).scale == 1
+    assert configurations.attention(GPT2) == Attention(heads=4, causal=True)
+    assert configurations.attention({**GPT2, "scale_attn_weights": False}).scale == 1
     told = {**GPT2, "scale_attn_by_inverse_layer_idx": True}
-    assert [attention(told, i).scale for i in range(3)] == [Fraction(1, 4), Fraction(1, 8), Fraction(1, 12)]
+    assert [configurations.attention(told, i).scale for i in range(3)] == [
+        Fraction(1, 4),
+        Fraction(1, 8),
+        Fraction(1, 12),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -165,10 +188,10 @@ def test_gpt2_scales_by_layer_where_it_is_told() -> None:
     ],
 )  # fmt: skip
 def test_scalings(told: dict[str, Any], scaling: Any) -> None:
-    assert attention({**LLAMA, "rope_scaling": told}).position == Rotary(base=500000, scaling=scaling)
+    assert configurations.attention({**LLAMA, "rope_scaling": told}).position == Rotary(base=500000, scaling=scaling)
     new = {k: v for k, v in LLAMA.items() if not k.startswith("rope")}
     new["rope_parameters"] = {"rope_theta": 500000.0, **told}
-    assert attention(new).position == Rotary(base=500000, scaling=scaling)
+    assert configurations.attention(new).position == Rotary(base=500000, scaling=scaling)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +219,7 @@ def test_scalings(told: dict[str, Any], scaling: Any) -> None:
 )
 def test_what_means_nothing_is_refused_in_one_line(change: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words) as raised:
-        attention({**LLAMA, **change})
+        configurations.attention({**LLAMA, **change})
     assert "\n" not in str(raised.value)
     assert len(str(raised.value)) < 300
 
@@ -208,9 +231,11 @@ MPT = {"model_type": "mpt", "d_model": 64, "n_heads": 4, "n_layers": 2, "attn_co
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_an_encoder_may_be_a_decoder(family: str) -> None:
     told = {**BERT, "model_type": family}
-    assert attention(told) == attention({**told, "is_decoder": False}) == Attention(heads=4)
-    assert attention({**told, "is_decoder": True}) == Attention(heads=4, causal=True)
-    refuses(attention, {**told, "is_decoder": 1}, says="is_decoder must be true or false, got 1")
+    assert (
+        configurations.attention(told) == configurations.attention({**told, "is_decoder": False}) == Attention(heads=4)
+    )
+    assert configurations.attention({**told, "is_decoder": True}) == Attention(heads=4, causal=True)
+    refuses(configurations.attention, {**told, "is_decoder": 1}, says="is_decoder must be true or false, got 1")
 
 
 @pytest.mark.parametrize(
@@ -223,31 +248,38 @@ def test_an_encoder_may_be_a_decoder(family: str) -> None:
     ],
 )
 def test_a_field_of_which_the_row_knows_nothing_is_not_passed_over(told: dict[str, Any], words: str) -> None:
-    with pytest.raises(CannotTell, match=words):
-        attention(told)
+    with pytest.raises(configurations.CannotTell, match=words):
+        configurations.attention(told)
 
 
 def test_such_fields_with_their_usual_values_change_nothing() -> None:
     usual = {"alibi": True, "alibi_bias_max": 8, "attn_type": "multihead_attention"}
-    assert attention(MPT) == Attention(heads=4, causal=True, position=Alibi())
-    assert attention({**MPT, "attn_config": usual}) == attention(MPT)
-    assert attention({**BERT, "position_embedding_type": "absolute"}) == attention(BERT)
-    assert attention({**GEMMA2, "use_bidirectional_attention": None}) == attention(GEMMA2)
+    assert configurations.attention(MPT) == Attention(heads=4, causal=True, position=Alibi())
+    assert configurations.attention({**MPT, "attn_config": usual}) == configurations.attention(MPT)
+    assert configurations.attention({**BERT, "position_embedding_type": "absolute"}) == configurations.attention(BERT)
+    assert configurations.attention({**GEMMA2, "use_bidirectional_attention": None}) == configurations.attention(GEMMA2)
 
 
 def test_heads_that_do_not_divide_the_columns() -> None:
     told = {**GPT2, "n_embd": 2, "n_head": 4, "scale_attn_by_inverse_layer_idx": True}
-    refuses(attention, told, says="num_attention_heads must be a divisor of 2, the number of columns, got 4")
+    refuses(
+        configurations.attention, told, says="num_attention_heads must be a divisor of 2, the number of columns, got 4"
+    )
 
 
 def test_layers_and_kinds_that_there_are_not() -> None:
-    refuses(attention, LLAMA, 4, says="layer 4 was requested; there are 4")
-    refuses(attention, LLAMA, True, says="layer must be an integer, got True")
+    refuses(configurations.attention, LLAMA, 4, says="layer 4 was requested; there are 4")
+    refuses(configurations.attention, LLAMA, True, says="layer must be an integer, got True")
     with pytest.raises(InputError, match="kind is 'both'"):
-        attention(LLAMA, kind="both")
+        configurations.attention(LLAMA, kind="both")
     with pytest.raises(InputError, match="no attention of the kind 'cross'"):
-        attention(LLAMA, kind="cross")
-    refuses(attention, {**GEMMA2, "layer_types": ["mamba"] * 4}, kind=CannotTell, says="'mamba'")
+        configurations.attention(LLAMA, kind="cross")
+    refuses(
+        configurations.attention,
+        {**GEMMA2, "layer_types": ["mamba"] * 4},
+        kind=configurations.CannotTell,
+        says="'mamba'",
+    )
 
 
 @pytest.mark.parametrize(
@@ -266,17 +298,23 @@ def test_broken_files(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "config.json"
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(InputError, match=words):
-        attention(path)
+        configurations.attention(path)
 
 
 def test_files_and_folders(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
-    assert attention(tmp_path) == attention(str(tmp_path / "config.json")) == attention(LLAMA)
-    refuses(attention, tmp_path / "none.json", says="cannot be read: No such file")
+    assert (
+        configurations.attention(tmp_path)
+        == configurations.attention(str(tmp_path / "config.json"))
+        == configurations.attention(LLAMA)
+    )
+    refuses(configurations.attention, tmp_path / "none.json", says="cannot be read: No such file")
     with open(tmp_path / "large.json", "wb") as file:
         file.truncate(17 * 2**20)
-    refuses(attention, tmp_path / "large.json", says="larger than 16 MiB")
+    refuses(configurations.attention, tmp_path / "large.json", says="larger than 16 MiB")
 
 
 def test_the_text_of_a_model_that_sees() -> None:
-    assert attention({"model_type": "unheard_of", "text_config": LLAMA}) == attention(LLAMA)
+    assert configurations.attention({"model_type": "unheard_of", "text_config": LLAMA}) == configurations.attention(
+        LLAMA
+    )

@@ -8,11 +8,10 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from symattn import InputError
-from symattn.bounds.reference import variant_values
-from symattn.models.configurations import FAMILIES, attention
+from symattn import InputError, configurations
+from symattn.bounds.reference import changed, trace
 from symattn.models.configurations.field_rules import HEAD_DIM
-from symattn.verification.rules import tempering
+from symattn.verification.rules.known_mistakes import yield_known_mistakes
 from tests.models.configurations.modules import MODULES, Module
 from tests.models.seen import Seen
 
@@ -35,7 +34,7 @@ def test_the_module_computes_what_its_configuration_says(name: str) -> None:
     spec = of.spec(seen_of(of))
     assert of.agrees(seen_of(of), spec)
     config = getattr(seen_of(of).layer, "config", None)
-    assert config is None or attention(config, of.layer, of.kind) == spec
+    assert config is None or configurations.attention(config, of.layer, of.kind) == spec
 
 
 #: Changes after which the weights of the module have no place: what the refusal says. All others change numbers.
@@ -83,23 +82,28 @@ def test_mistakes_planted_in_temperatures_are_named() -> None:
     of = MODULES["llama4_text, by place"]
     right = of.spec(seen_of(of))
     arrays = of.arrays(seen_of(of), right)
-    made = {m.cause: variant_values(right, arrays, m.variant)["output"] for m in tempering.mistakes(right)}
+    known = [m for m in yield_known_mistakes(right, frozenset(arrays)) if {"tau", "tempered"} & m.variant.steps.keys()]
+    made = {m.cause: trace(*changed(right, arrays, m.variant), m.variant)["output"] for m in known}
     for function, other, cause in PLANTED:
         with patch(function, other):
             seen = of.seen()
         assert not of.agrees(seen, right), cause
         rest = {words: float(np.abs(output - seen.output).max()) for words, output in made.items()}
-        found = min(rest, key=lambda words: rest[words])
-        assert cause in found, (cause, found, rest)
+        # Without temperatures, all are also that of the first query.
+        nearest = [words for words in rest if rest[words] < min(rest.values()) + 1e-12]
+        assert any(cause in words for words in nearest), (cause, nearest, rest)
+        assert len(nearest) <= 2
 
 
 def test_every_family_is_held_against_a_module() -> None:
     # The difference of two calls is held against a module in test_differences.
-    attending = {name for name, of in FAMILIES.items() if of.difference is None}
+    attending = {name for name, of in configurations.FAMILIES.items() if of.difference is None}
     assert attending == {of.family for of in MODULES.values()}
 
 
-@pytest.mark.parametrize("family", [name for name in FAMILIES if name not in ("t5", "mt5", "deepseek_v3")])
+@pytest.mark.parametrize(
+    "family", [name for name in configurations.FAMILIES if name not in ("t5", "mt5", "deepseek_v3")]
+)
 def test_columns_of_heads_that_are_left_out_are_those_of_the_class(family: str) -> None:
     """Scores of T5 are not scaled, and those of DeepSeek have columns of two kinds."""
     from transformers import CONFIG_MAPPING

@@ -9,11 +9,9 @@ import pytest
 
 from cli.model_formulas import cut, formulas
 from cli.model_walk import of_head, walk_head
-from symattn import Alibi, Attention, Buckets, InputError, Latent, Rotary
-from symattn.attention.presets import few_heads
-from symattn.models.configurations import CannotTell, attention
+from symattn import Alibi, Attention, Buckets, InputError, Latent, Rotary, configurations
 from symattn.models.configurations.model_families import table
-from symattn.models.configurations.promised_layers import LAYOUTS, UNSAID, block, parameters, promised
+from symattn.models.configurations.promised_layers import LAYOUTS
 from symattn_cli.main import main
 from tests.models.auditing.families import layered as made
 from tests.models.auditing.families import path_of
@@ -39,12 +37,6 @@ def test_few_heads_and_columns_are_written_out() -> None:
     assert cut(Attention(heads=71, kv_heads=1))[0] == Attention(heads=2, kv_heads=1)
     assert cut(Attention(heads=12, causal=True, position=Alibi()))[0].heads == 6
     assert cut(Attention(heads=4)) == (Attention(heads=4), [])
-
-
-def test_few_heads_are_tried_in_the_same_proportion() -> None:
-    assert few_heads(Attention(heads=32, kv_heads=8))[0] == Attention(heads=8, kv_heads=2)
-    assert few_heads(Attention(heads=32, kv_heads=32)) == (Attention(heads=4), "32 heads are cut to 4")
-    assert few_heads(Attention(heads=71, kv_heads=1)) == (Attention(heads=71, kv_heads=1), "")
 
 
 @pytest.mark.deep
@@ -175,45 +167,45 @@ _TOLD: dict[str, Any] = {
 
 
 def test_a_layer_is_told_by_its_fields() -> None:
-    found = block(_TOLD)
+    found = configurations.block(_TOLD)
     assert (found.norm, found.order, found.gated, found.activation, found.eps) == ("rms", "pre", True, "silu", 1e-6)
     assert found.attention.kv_heads == 2
-    assert block({**_TOLD, "hidden_act": "gelu"}).activation == "gelu"
+    assert configurations.block({**_TOLD, "hidden_act": "gelu"}).activation == "gelu"
 
 
 @pytest.mark.parametrize("changes", [{"hidden_act": "relu2"}, {"model_type": "mixtral", "sliding_window": None}])
 def test_what_a_block_cannot_say_is_refused(changes: dict[str, Any]) -> None:
-    refuses(block, {**_TOLD, **changes}, kind=CannotTell, says="cannot tell")
+    refuses(configurations.block, {**_TOLD, **changes}, kind=configurations.CannotTell, says="cannot tell")
 
 
 def test_a_count_of_rotated_columns_is_told() -> None:
     told = {**_TOLD, "model_type": "minimax_m2", "head_dim": 16, "rope_theta": 10000.0}
     for columns, width in ((8, 8), (16, None)):
-        assert attention({**told, "rotary_dim": columns}).position == Rotary(width=width)
-    assert attention(told).position == Rotary()
+        assert configurations.attention({**told, "rotary_dim": columns}).position == Rotary(width=width)
+    assert configurations.attention(told).position == Rotary()
     # A share comes first, as in the class.
     shared = {**told, "rotary_dim": 8, "partial_rotary_factor": 0.25}
-    assert attention(shared).position == Rotary(width=4)
+    assert configurations.attention(shared).position == Rotary(width=4)
 
 
 def test_norms_over_all_heads_are_told() -> None:
-    told = promised({**_TOLD, "model_type": "olmo2"})
-    assert (told.block.order, told.block.attention.qk_norm_over) == ("inner", "heads")
-    assert {"attention.q_norm", "attention.k_norm"} <= told.layout.paths.keys()
+    told = configurations.block({**_TOLD, "model_type": "olmo2"})
+    assert (told.order, told.attention.qk_norm_over) == ("inner", "heads")
     alone = {**_TOLD, "model_type": "olmo2", "num_attention_heads": 1, "num_key_value_heads": 1}
-    assert promised(alone).block.attention.qk_norm_over == "head"
+    assert configurations.block(alone).attention.qk_norm_over == "head"
 
 
 @pytest.mark.transformers
 def test_norms_of_queries_that_no_module_is_known_to_compute_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     told = {**_TOLD, "model_type": "qwen3"}
-    assert block(told).attention.qk_norm == "rms"
+    assert configurations.block(told).attention.qk_norm == "rms"
     monkeypatch.setitem(LAYOUTS, "qwen3", LAYOUTS["llama"])  # whose paths name no such norms
-    refuses(block, told, kind=CannotTell, says="by modules of the layer that are not described")
-
-
-def test_no_family_is_said_and_unsaid() -> None:
-    assert not set(LAYOUTS) & set(UNSAID)
+    refuses(
+        configurations.block,
+        told,
+        kind=configurations.CannotTell,
+        says="by modules of the layer that are not described",
+    )
 
 
 @pytest.mark.transformers
@@ -230,14 +222,16 @@ def test_a_layer_gives_what_its_module_gives(family: str) -> None:
         model(input_ids=torch.arange(3, 9)[None])
     told = json.loads(model.config.to_json_string(use_diff=False))
     arrays = {n: p.detach().numpy() for n, p in layer.named_parameters()}
-    given = parameters(arrays, told, 0)
+    given = configurations.parameters(arrays, told, 0)
     got = seen["y"][0] if isinstance(seen["y"], tuple) else seen["y"]
     x = seen["x"].numpy()[0]
-    assert np.allclose(block(told, 0)(x, **given), got.numpy().reshape(x.shape), rtol=1e-4, atol=1e-5)
+    assert np.allclose(configurations.block(told, 0)(x, **given), got.numpy().reshape(x.shape), rtol=1e-4, atol=1e-5)
     given["mlp_norm.gain"] = given.get("mlp_norm.gain", np.ones(x.shape[-1])) * 1.5
-    assert not np.allclose(block(told, 0)(x, **given), got.numpy().reshape(x.shape), rtol=1e-4, atol=1e-5)
+    assert not np.allclose(
+        configurations.block(told, 0)(x, **given), got.numpy().reshape(x.shape), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_a_parameter_without_a_place_is_refused() -> None:
     with pytest.raises(InputError, match=r"cannot tell what the parameter 'mlp.router.weight'"):
-        parameters({"mlp.router.weight": np.ones((2, 2))}, _TOLD)
+        configurations.parameters({"mlp.router.weight": np.ones((2, 2))}, _TOLD)

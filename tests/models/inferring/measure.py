@@ -19,29 +19,32 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from symattn import InputError, audit
-from symattn.models.auditing.audit_report import AuditReport
+from symattn import InputError, audit, configurations, reports
 from symattn.models.auditing.dependence.in_float64 import lifted
-from symattn.models.auditing.dependence.mixing import within
-from symattn.models.auditing.dependence.token_rows import Tokens, first
-from symattn.models.configurations import CannotTell
-from symattn.models.configurations.promised_layers import known
-from symattn.models.inferring.inference import parts_of
-from symattn.models.inferring.lock import locked_types
-from symattn.models.inferring.tiny_models import TOKENS, text_part, tiny, tokens
+from symattn.models.auditing.dependence.token_rows import Tokens
 
 _YEAR = re.compile(r"Copyright\s+(?:\([cC]\)\s+)?(\d{4})")
 _SECONDS = 60  # of processor time, of a type
 _CHOSEN = "keys are chosen"
 _REAL = 1e-9  # a change in float64 that is none of rounding
+#: Tokens of a run.
+TOKENS = 23
+
+
+def tokens() -> Any:
+    """Ids of tokens below the vocabulary of a tiny model, none of them twice, (1, n)."""
+    import torch
+
+    return (torch.arange(TOKENS) * 7 % 89 + 3)[None]
 
 
 def recent_types(since: int = 2025) -> list[str]:
     """Return the causal language models of Transformers whose latest copyright is of this year or a later one."""
     from transformers import CONFIG_MAPPING
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     result = []
-    for model_type in locked_types():
+    for model_type in sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES):
         folder = Path(inspect.getfile(CONFIG_MAPPING[model_type])).parent
         heads = [path.read_text(encoding="utf-8")[:1500] for path in folder.glob("[mc]o*.py")]
         years = [int(year) for head in heads for year in _YEAR.findall(head)]
@@ -62,7 +65,7 @@ def innermost_mixers(model: Any) -> list[str]:
     layout = Tokens(1, TOKENS)
 
     def keep(module: Any, args: Any, kwargs: Any, out: Any) -> None:
-        flat = layout.flat(first(out))
+        flat = layout.flat(_first_array(out))
         if module in names and names[module] and flat is not None:
             runs.append((names[module], module, args, kwargs, flat.clone()))
 
@@ -73,7 +76,16 @@ def innermost_mixers(model: Any) -> list[str]:
         finally:
             handle.remove()
         mixing = {name for name, *run in runs if _mixes(layout, *run)}
-    return [name for name in mixing if not any(o != name and within(o, name) for o in mixing)]
+    return [name for name in mixing if not any(o != name and _is_within(o, name) for o in mixing)]
+
+
+def _first_array(out: Any) -> Any:
+    values = list(out.values()) if isinstance(out, dict) else out
+    return (values[0] if values else None) if isinstance(values, (tuple, list)) else values
+
+
+def _is_within(name: str, part: str) -> bool:
+    return name == part or name.startswith(part + ".")
 
 
 def _mixes(layout: Tokens, module: Any, args: Any, kwargs: Any, out: Any) -> bool:
@@ -82,7 +94,7 @@ def _mixes(layout: Tokens, module: Any, args: Any, kwargs: Any, out: Any) -> boo
         if changed is None:
             return False
         try:
-            again = layout.flat(first(module(*changed[0], **changed[1])))
+            again = layout.flat(_first_array(module(*changed[0], **changed[1])))
         except Exception:
             return False
         if again is None or again.shape != out.shape:
@@ -94,41 +106,37 @@ def _mixes(layout: Tokens, module: Any, args: Any, kwargs: Any, out: Any) -> boo
     return False
 
 
-def audited(model: Any, padded: bool = True) -> AuditReport:
+def audited(model: Any, padded: bool = True) -> reports.AuditReport:
     """Return the audit of a tiny model in float32: two items of 24 tokens, five of the second padding on its left."""
     import torch
 
     ids = torch.arange(48).view(2, 24) * 7 % 89 + 3
     mask = torch.ones_like(ids)
     mask[1, : 5 * padded] = 0
-    ids[mask == 0] = text_part(model.config).pad_token_id or 0
+    ids[mask == 0] = model.config.get_text_config(decoder=True).pad_token_id or 0
     with torch.no_grad(), audit(model.float()) as report:
         model(ids, attention_mask=mask, use_cache=False)
     return report
 
 
-def faults(report: AuditReport) -> list[str]:
+def faults(report: reports.AuditReport) -> list[str]:
     """Return what an audit says is wrong."""
     calls = [f"{f.layer}: {f.verdict}" for f in report.findings if f.state == "wrong"]
     return calls + [words for one in report.dependence for words in one.faults]
 
 
-def unnamed(report: AuditReport, mixers: list[str]) -> list[str]:
+def unnamed(report: reports.AuditReport, mixers: list[str]) -> list[str]:
     """Return the mixers in, around or below which the report has neither a part that mixes tokens nor a call."""
     said = [part.name for part in report.mixing] + [finding.layer for finding in report.findings]
-    return [name for name in mixers if not any(within(name, part) or within(part, name) for part in said)]
+    return [name for name in mixers if not any(_is_within(name, part) or _is_within(part, name) for part in said)]
 
 
 def measured(model_type: str) -> dict[str, Any]:
     """Return the line of a type."""
-    model = tiny(model_type)
-    source = "inferred"
-    try:
-        known(text_part(model.config))
-        source = "row"
-    except CannotTell:
-        pass
-    parts = parts_of(model)
+    model = configurations.tiny(model_type)
+    name = model.config.get_text_config(decoder=True).model_type
+    source = "row" if {name, f"{name}_text"} & configurations.FAMILIES.keys() else "inferred"
+    parts = configurations.parts_of(model)
     mixers = innermost_mixers(model)
     report = audited(model)
     open_ = sorted({words for part in parts for words in (*part.missing, *part.unknown)})

@@ -13,10 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from symattn import Verdict
-from symattn.models.inferring.inference import parts_of
-from symattn.models.inferring.lock import lines_of
-from symattn.models.inferring.tiny_models import tiny
+from symattn import Verdict, configurations
 from tests.models.inferring.measure import audited, faults
 
 Change = Callable[[Any], Any]
@@ -52,11 +49,13 @@ def planted(plant: Plant) -> Iterator[None]:
 
 def findings(plant: Plant) -> list[str]:
     """Return what is said of a planted mistake, by an audit, by lines of the lock, and by fields."""
-    right = lines_of(plant.model_type)
+    right = configurations.lines_of(plant.model_type)
     with planted(plant):
-        report = audited(tiny(plant.model_type), plant.padded)
-        wrong = lines_of(plant.model_type)
-        differs = [words for part in parts_of(tiny(plant.model_type)) for words in part.differs]
+        report = audited(configurations.tiny(plant.model_type), plant.padded)
+        wrong = configurations.lines_of(plant.model_type)
+        differs = [
+            words for part in configurations.parts_of(configurations.tiny(plant.model_type)) for words in part.differs
+        ]
     said = [f"audit: {words}" for words in faults(report)[:1]] if report.verdict is Verdict.FAULT else []
     said += [f"lock: {line}" for line in wrong if line not in right][:1]
     return said + [f"fields: {words}" for words in differs[:1]]
@@ -347,7 +346,7 @@ def main(wanted: list[str]) -> None:
               flush=True)  # fmt: skip
     for model_type in sorted({plant.model_type for plant in plants}):
         for padded in (False, True):
-            wrong = faults(audited(tiny(model_type), padded))
+            wrong = faults(audited(configurations.tiny(model_type), padded))
             accused += bool(wrong)
             if wrong:
                 print(f"ACCUSED | {model_type}, padded: {padded} | {'; '.join(wrong)}", flush=True)

@@ -9,10 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 from cli.main import main  # noqa: E402
-from symattn import InputError, LinearAttention, Rotary  # noqa: E402
-from symattn.models.configurations import attention  # noqa: E402
-from symattn.models.inferring.inference import infer, parts_of  # noqa: E402
-from symattn.models.inferring.tiny_models import text_part, tiny  # noqa: E402
+from symattn import InputError, LinearAttention, Rotary, configurations  # noqa: E402
 
 pytestmark = pytest.mark.transformers
 _LLAMA, _QWEN = "transformers.models.llama.modeling_llama.", "transformers.models.qwen3.modeling_qwen3."
@@ -27,14 +24,16 @@ _LLAMA, _QWEN = "transformers.models.llama.modeling_llama.", "transformers.model
     ],
 )  # fmt: skip
 def test_a_run_gives_the_attention_of_the_row(model_type: str) -> None:
-    model = tiny(model_type)
-    parts = parts_of(model)
+    model = configurations.tiny(model_type)
+    parts = configurations.parts_of(model)
     assert parts
-    assert [p.specification for p in parts] == [attention(text_part(model.config), layer=p.layer) for p in parts]
+    assert [p.specification for p in parts] == [
+        configurations.attention(model.config.get_text_config(decoder=True), layer=p.layer) for p in parts
+    ]
 
 
 def test_numbers_are_expressions_that_hold_in_two_configurations() -> None:
-    parts = infer("gemma2").parts
+    parts = configurations.infer("gemma2").parts
     assert parts[0].promises == {
         "heads": "num_attention_heads", "kv_heads": "num_key_value_heads", "scale": "1/√query_pre_attn_scalar",
         "softcap": "attn_logit_softcapping", "window": "sliding_window", "base": "rope_parameters.rope_theta",
@@ -44,7 +43,7 @@ def test_numbers_are_expressions_that_hold_in_two_configurations() -> None:
 
 
 def test_forms_without_a_field_are_named() -> None:
-    found = infer("nanochat")
+    found = configurations.infer("nanochat")
     assert {form for part in found.parts for form in part.missing} == {"rotation backwards"}
     assert not any(part.specification for part in found.parts)
     assert found.exit_code == 3
@@ -60,7 +59,11 @@ def test_forms_without_a_field_are_named() -> None:
     ],
 )
 def test_gates_and_norms_of_values_are_fields(model_type: str, fields: dict[str, Any]) -> None:
-    spec = next(part.specification for part in parts_of(tiny(model_type)) if part.facts is not None)
+    spec = next(
+        part.specification
+        for part in configurations.parts_of(configurations.tiny(model_type))
+        if part.facts is not None
+    )
     assert {name: getattr(spec, name) for name in fields} == fields
 
 
@@ -70,7 +73,7 @@ def _gated_by_silu(own: Any) -> Any:
 
 def test_a_gate_without_a_field_is_named() -> None:
     with patch("torch.sigmoid", _gated_by_silu(torch.sigmoid)):
-        parts = parts_of(tiny("qwen3_next"))
+        parts = configurations.parts_of(configurations.tiny("qwen3_next"))
     assert [form for part in parts for form in part.missing] == ["output gate: silu of each column"]
 
 
@@ -83,7 +86,7 @@ def test_a_gate_without_a_field_is_named() -> None:
     ],
 )
 def test_temperatures_by_place_are_fields(model_type: str, fields: dict[str, Any], slope: str) -> None:
-    found = infer(model_type)
+    found = configurations.infer(model_type)
     assert not found.differs
     tempered = next(part for part in found.parts if "temperature" in part.promises)
     assert {name: getattr(tempered.specification, name) for name in fields} == fields
@@ -94,7 +97,7 @@ def test_a_factor_of_the_place_that_no_field_gives_is_named() -> None:
     path = "transformers.models.ministral3.modeling_ministral3.get_llama_4_attn_scale"
     own = patch(path).get_original()[0]
     with patch(path, lambda places, *rest: own(places, *rest) ** 2):
-        forms = {form for part in parts_of(tiny("ministral3")) for form in part.missing}
+        forms = {form for part in configurations.parts_of(configurations.tiny("ministral3")) for form in part.missing}
     assert forms == {"queries: times a factor of the position"}
 
 
@@ -106,7 +109,7 @@ def test_a_factor_of_the_place_that_no_field_gives_is_named() -> None:
     ],
 )
 def test_recurrences_are_explained_by_their_definition(model_type: str, recurrence: LinearAttention) -> None:
-    parts = parts_of(tiny(model_type))
+    parts = configurations.parts_of(configurations.tiny(model_type))
     linear = [part for part in parts if part.mixers]
     assert [part.specification for part in linear] == [recurrence] * 2
     assert all("after a convolution of 4 tokens, silu" in part.spec for part in linear)
@@ -117,13 +120,13 @@ def test_a_recurrence_that_computes_other_than_it_is_given_is_not_explained() ->
     path = "transformers.models.mamba2.modeling_mamba2.mamba2_chunk_scan"
     own = patch(path).get_original()[0]
     with patch(path, lambda x, dt, a, *rest, **more: own(x, dt, 1.01 * a, *rest, **more)):
-        parts = parts_of(tiny("mamba2"))
+        parts = configurations.parts_of(configurations.tiny("mamba2"))
     assert all(part.unknown[0].startswith("the output of a state space of Mamba-2") for part in parts)
     assert not any(part.specification for part in parts)
 
 
 def test_parts_without_a_known_call_have_no_specification() -> None:
-    parts = parts_of(tiny("rwkv"))
+    parts = configurations.parts_of(configurations.tiny("rwkv"))
     assert {form for part in parts for form in part.missing} == {"no call of attention"}
 
 
@@ -171,26 +174,26 @@ def test_a_change_of_the_code_differs_from_the_fields(name: str, capsys: pytest.
 def test_a_call_that_computes_other_than_it_is_given_is_not_explained() -> None:
     own = patch(_LLAMA + "eager_attention_forward").get_original()[0]
     with patch(_LLAMA + "eager_attention_forward", _scaled_inside(own)):
-        parts = parts_of(tiny("llama"))
+        parts = configurations.parts_of(configurations.tiny("llama"))
     assert all(part.unknown[0].startswith("the output of the call") for part in parts)
 
 
 def test_keys_that_are_not_rotated_are_noticed() -> None:
     own = patch(_QWEN + "apply_rotary_pos_emb").get_original()[0]
     with patch(_QWEN + "apply_rotary_pos_emb", _unrotated_keys(own)):
-        parts = parts_of(tiny("qwen3"))
+        parts = configurations.parts_of(configurations.tiny("qwen3"))
     assert all("a rotation of queries alone" in part.missing for part in parts)
 
 
 @pytest.mark.parametrize("model_type", ["gpt_neox", "bert", "gpt_oss", "llama4_text"])
 def test_fields_that_say_nothing_accuse_no_model(model_type: str) -> None:
-    differs = [words for part in parts_of(tiny(model_type)) for words in part.differs]
+    differs = [words for part in configurations.parts_of(configurations.tiny(model_type)) for words in part.differs]
     assert not [words for words in differs if words.startswith(("causal", "scale"))]
 
 
 @pytest.mark.parametrize("model_type", ["no_such_type", "blt"])
 def test_a_type_without_a_tiny_model_is_refused_in_a_line(model_type: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match=model_type):
-        infer(model_type)
+        configurations.infer(model_type)
     assert main(["models", "infer", model_type]) == 2
     assert len(capsys.readouterr().err.splitlines()) <= 4

@@ -1,25 +1,17 @@
 """The lock: the same lines again from the same code, and a line that differs where the code changed."""
 
-from fractions import Fraction
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 from cli.main import main  # noqa: E402
-from symattn import InputError, audit  # noqa: E402
-from symattn.attention.temperatures import Temperature  # noqa: E402
-from symattn.models.inferring.column_sources import ColumnOrigin, Turn  # noqa: E402
-from symattn.models.inferring.inference import InferredPart, parts_of  # noqa: E402
-from symattn.models.inferring.inferred_call import UNKNOWN_RATES, CallFacts, _note_heads  # noqa: E402
-from symattn.models.inferring.lock import line_of, lines_of  # noqa: E402
-from symattn.models.inferring.scaled_rotations import settle_scaled_rotation  # noqa: E402
-from symattn.models.inferring.tiny_models import tiny, tokens  # noqa: E402
+from symattn import InputError, audit, configurations  # noqa: E402
+from symattn.models.inferring.inferred_call import CallFacts  # noqa: E402
+from tests.models.inferring.measure import tokens  # noqa: E402
 
 pytestmark = pytest.mark.transformers
 _LLAMA = "transformers.models.llama.modeling_llama."
@@ -69,7 +61,7 @@ def test_changed_code_gives_other_lines(lock: Path, change: dict[str, Any], caps
 
 
 def test_a_line_says_where_heads_are_projected() -> None:
-    steps = parts_of(tiny("gpt_neox"))[0].chain
+    steps = configurations.parts_of(configurations.tiny("gpt_neox"))[0].chain
     assert steps["q"] == "rotation ← query_key_value (heads 48 columns apart)"
     assert steps["v"] == "query_key_value (from column 32 on, heads 48 columns apart)"
 
@@ -83,7 +75,7 @@ def test_a_head_that_differs_from_the_first_is_noticed() -> None:
         return own(q * factors, k, cos, sin, **more)
 
     with patch(_LLAMA + "apply_rotary_pos_emb", with_one_head_doubled):
-        parts = parts_of(tiny("llama"))
+        parts = configurations.parts_of(configurations.tiny("llama"))
     assert all(part.missing == ["heads of queries that differ in their steps"] for part in parts)
 
 
@@ -135,31 +127,39 @@ _ORDERING = "transformers.models.qwen3_next.modeling_qwen3_next.Qwen3NextGatedDe
     ],
 )
 def test_a_line_says_in_which_order_columns_stand(model_type: str, path: str, change: Any, words: str) -> None:
-    right = lines_of(model_type)
+    right = configurations.lines_of(model_type)
     with patch(path, change(patch(path).get_original()[0])):
-        wrong = lines_of(model_type)
+        wrong = configurations.lines_of(model_type)
     assert wrong != right
     assert any(words in line for line in wrong)
     assert not any(words in line for line in right)
 
 
 def test_orders_of_later_heads_are_told_apart() -> None:
-    def words_of(*orders: str) -> str:
-        facts: Any = SimpleNamespace(chain={"q": "q_proj"}, missing=[])
-        origins = [ColumnOrigin(projection="q_proj", first=8 * i, order=order) for i, order in enumerate(orders)]
-        _note_heads(facts, "q", origins, 8)
-        return str(facts.chain["q"])
+    own = patch(_LLAMA + "apply_rotary_pos_emb").get_original()[0]
 
-    same = "columns 0 to 6 by 2, 1 to 7 by 2"
-    one, other = words_of(same, "columns 8, 10, 9"), words_of(same, "columns 9, 8, 10")
-    assert one.startswith(f"q_proj (in another order: {same}; … of order ")
+    def line_of_second_head(first: list[int]) -> str:
+        """The line of a model that turns the pairs of its first two heads in an order of their own."""
+
+        def rotated(q: Any, k: Any, *places: Any, **more: Any) -> Any:
+            half, q = q.shape[-1] // 2, q.clone()
+            for head, begin in enumerate(([1, 0], first)):
+                order = [*begin, *range(len(begin), half)]
+                q[:, head] = q[:, head][..., [*order, *(half + i for i in order)]]
+            return own(q, k, *places, **more)
+
+        with patch(_LLAMA + "apply_rotary_pos_emb", rotated):
+            (line,) = configurations.lines_of("llama")
+        return line
+
+    one, other = line_of_second_head([0, 2, 1]), line_of_second_head([2, 1, 0])
+    assert "q_proj (in another order: pairs from columns 1 to 0 by -1, 2 to 7; … of order " in one
     assert one != other
-    assert words_of(same, same) == f"q_proj (in another order: {same})"
 
 
 @pytest.mark.parametrize("model_type", ["nemotron_h", "zamba2"])
 def test_a_line_says_where_steps_of_a_state_space_are_clipped(model_type: str) -> None:
-    lines = lines_of(model_type)
+    lines = configurations.lines_of(model_type)
     assert any("g = −exp(A_log) (softplus, at least 0.001)(in_proj from column 272 on + dt_bias)" in x for x in lines)
     assert not any("?" in line for line in lines)
 
@@ -173,24 +173,24 @@ def test_another_file_is_refused_in_a_line(text: str | None, tmp_path: Path) -> 
 
 
 def test_a_line_says_from_which_place_temperatures_are_counted() -> None:
-    tempered = [CallFacts("", temperature=Temperature(Fraction(1, 10), 8, start)) for start in (0, 1)]
-    first, second = (line_of("x", InferredPart(0, "layers.0", "Kind", "", facts)) for facts in tempered)
-    assert "temperature_start = 1" in second
-    assert first != second
+    (line,) = (x for x in configurations.lines_of("llama4_text") if "temperature" in x)
+    # The model divides the number of a place, of which the first is 1, by its rate, and rounds down.
+    with patch("torch.floor", lambda quotient: (quotient - 1 / 8) // 1):
+        (counted_from_0,) = (x for x in configurations.lines_of("llama4_text") if "temperature" in x)
+    assert "temperature_rate = floor_scale, temperature_start = 1 |" in line
+    assert counted_from_0 == line.replace(", temperature_start = 1", "")
 
 
 @pytest.mark.parametrize(("factor", "missing"), [(1.0, ["rates without the scaling of the fields"]), (4.0, [])])
 def test_a_rotation_that_forgets_the_scaling_of_its_fields_has_no_specification(
     factor: float, missing: list[str]
 ) -> None:
-    rope = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
-    config = transformers.LlamaConfig(hidden_size=32, num_attention_heads=4, rope_parameters=rope)
-    rates = 10000.0 ** (-np.arange(4) / 4) / factor
-    turn = Turn("half", 8, rates, 1.0, "q_proj", [])
-    facts = CallFacts("", rotation=turn, base=turn.base(), missing=[UNKNOWN_RATES] * (turn.base() is None))
-    settle_scaled_rotation(facts, config, 0)
-    assert facts.missing == missing
-    assert facts.base == pytest.approx(10000.0)
+    config = configurations.tiny("llama").config
+    config.num_hidden_layers = 1
+    config.rope_parameters = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
+    model = transformers.LlamaForCausalLM(config).double().eval()
+    model.model.rotary_emb.inv_freq *= 4.0 / factor
+    assert [part.missing for part in configurations.parts_of(model)] == [missing]
 
 
 @pytest.mark.parametrize(("called", "before"), [(0.25, False), (1.0, True), (0.5, None)])
@@ -200,8 +200,8 @@ def test_a_scale_before_the_call_is_not_that_of_the_call(called: float, before: 
 
 def test_an_audit_compares_a_model_without_a_row_with_its_lock(tmp_path: Path) -> None:
     path = tmp_path / "models.lock"
-    path.write_text("\n".join(lines_of("afmoe")))
-    model, window = tiny("afmoe").float(), "transformers.masking_utils.sliding_window_overlay"
+    path.write_text("\n".join(configurations.lines_of("afmoe")))
+    model, window = configurations.tiny("afmoe").float(), "transformers.masking_utils.sliding_window_overlay"
     own = patch(window).get_original()[0]
     prepared = audit(model, lock=str(path), dependence=False)
     with patch(window, lambda size, *more: own(size + 1, *more)), torch.no_grad(), prepared as report:

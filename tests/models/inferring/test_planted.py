@@ -6,10 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
-from symattn import Verdict, audit  # noqa: E402
-from symattn.models.inferring.lock import lines_of  # noqa: E402
-from symattn.models.inferring.tiny_models import TOKENS, tiny, tokens  # noqa: E402
-from tests.models.inferring.measure import audited, faults  # noqa: E402
+from symattn import Verdict, audit, configurations  # noqa: E402
+from tests.models.inferring.measure import TOKENS, audited, faults, tokens  # noqa: E402
 from tests.models.inferring.planted import PLANTS, Plant, findings, planted  # noqa: E402
 
 pytestmark = pytest.mark.transformers
@@ -27,8 +25,8 @@ _BY_WORDS = {plant.words: plant for plant in PLANTS}
 def test_an_audit_of_a_model_without_a_row_finds_what_it_must_not_see(words: str, said: str) -> None:
     plant = _BY_WORDS[words]
     with planted(plant):
-        wrong = audited(tiny(plant.model_type), plant.padded)
-    right = audited(tiny(plant.model_type), plant.padded)
+        wrong = audited(configurations.tiny(plant.model_type), plant.padded)
+    right = audited(configurations.tiny(plant.model_type), plant.padded)
     assert wrong.verdict is Verdict.FAULT
     assert any(said in line for line in faults(wrong))
     assert not faults(right)
@@ -36,7 +34,7 @@ def test_an_audit_of_a_model_without_a_row_finds_what_it_must_not_see(words: str
 
 @pytest.mark.parametrize("wrong", [True, False])
 def test_padding_is_changed_in_the_first_pass_that_has_some(wrong: bool) -> None:
-    model, mask = tiny("lfm2").float(), torch.ones(1, TOKENS, dtype=torch.long)
+    model, mask = configurations.tiny("lfm2").float(), torch.ones(1, TOKENS, dtype=torch.long)
     mask[:, :5] = 0
     with planted(_BY_WORDS["padding is read by a convolution"]) if wrong else nullcontext(), audit(model) as report:
         for given in ({}, {"attention_mask": mask}):
@@ -51,13 +49,13 @@ def test_padding_is_changed_in_the_first_pass_that_has_some(wrong: bool) -> None
 )
 def test_a_lock_holds_gates_the_number_of_chosen_keys_and_norms_behind(words: str) -> None:
     plant = _BY_WORDS[words]
-    right = lines_of(plant.model_type)
+    right = configurations.lines_of(plant.model_type)
     with planted(plant):
-        assert lines_of(plant.model_type) != right
+        assert configurations.lines_of(plant.model_type) != right
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.words)
 def test_a_planted_mistake_is_found(plant: Plant) -> None:
     assert findings(plant)
-    assert not faults(audited(tiny(plant.model_type), plant.padded))
+    assert not faults(audited(configurations.tiny(plant.model_type), plant.padded))

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from symattn import Verdict
-from symattn.models.auditing.audit_report import AuditReport
+from symattn import Verdict, reports
 from symattn.models.auditing.layers import part_judge
 from symattn.models.auditing.layers.part_definitions import of_erf
 from symattn.models.configurations.promised_layers import LAYOUTS
@@ -30,7 +29,7 @@ def numbers(tensor: Any) -> Any:
     return tensor.detach().double().numpy()
 
 
-def audited(model: Any, *changes: Callable[[], Any]) -> AuditReport:
+def audited(model: Any, *changes: Callable[[], Any]) -> reports.AuditReport:
     """An audit of the layers in one pass, and in one more after each change."""
     given = inputs(model.config.model_type, model.dtype)
     with torch.no_grad(), audit(model, layers=True, rows=1) as report:
@@ -40,7 +39,7 @@ def audited(model: Any, *changes: Callable[[], Any]) -> AuditReport:
     return report
 
 
-def states(report: AuditReport) -> list[str]:
+def states(report: reports.AuditReport) -> list[str]:
     return [layer.state for layer in report.layers]
 
 
