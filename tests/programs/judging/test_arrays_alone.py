@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from symattn import Attention, RMSNorm, judge
+from symattn import Attention, RMSNorm, judge, reports
 from symattn.programs import child
-from symattn.programs.judging.judgement import Status
 from tests.programs.judging.hostile import RIGHT
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="namespaces of Linux")
@@ -131,7 +130,7 @@ def f(q, k, v):
     path.write_text(RIGHT + attack)
     try:
         judgement = judge(f"{path}:f", examples=0)
-        assert judgement.status is not Status.FAIL, judgement
+        assert judgement.status is not reports.Status.FAIL, judgement
     finally:
         for place in places:
             Path(place, "written").unlink(missing_ok=True)

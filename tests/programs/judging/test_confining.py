@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from symattn import InputError, judge
-from symattn.programs.judging.judgement import Status
+from symattn import InputError, judge, reports
 from symattn.programs.process import descendants_of, end_descendants
 from tests.programs.judging.hostile import RIGHT
 
@@ -20,29 +19,29 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
 ATTACKS = {
     "takes all memory": (
         "def f(q, k, v):\n    kept = []\n    while True:\n        kept.append(np.ones(1 << 22))",
-        Status.UNDECIDED,
+        reports.Status.UNDECIDED,
         "needs more memory than 0.25 GiB; hint: raise --memory-limit",
     ),
     "takes all memory when imported": (
         "kept = np.ones(1 << 27)\ndef f(q, k, v):\n    return right(q, k, v)",
-        Status.UNDECIDED,
+        reports.Status.UNDECIDED,
         "hint: raise --memory-limit",
     ),
     "copies itself": (
         "import os, time\ndef f(q, k, v):\n    for _ in range(70):\n        try:\n            if os.fork() == 0:\n"
         "                time.sleep(60)\n        except OSError:\n            pass\n    return right(q, k, v)",
-        Status.TAMPERED,
+        reports.Status.TAMPERED,
         "starts more than 64 processes",
     ),
     "copies itself by a shell, in other sessions": (
         "import os\ndef f(q, k, v):\n    os.system('for i in $(seq 70); do setsid sleep 61 & done')\n"
         "    while True:\n        pass",
-        Status.TAMPERED,
+        reports.Status.TAMPERED,
         "starts more than 64 processes",
     ),
     "writes without end": (
         "import os\ndef f(q, k, v):\n    while True:\n        os.write(1, bytes(1 << 22))",
-        Status.FAIL,
+        reports.Status.FAIL,
         "File too large",
     ),
 }
@@ -67,7 +66,7 @@ def test_large_inputs_that_need_too_much_memory_are_named_as_not_tried(tmp_path:
     large = "np.ones(1 << 27) if len(k) > 40 else 0"
     path.write_text(f"{RIGHT}\ndef f(q, k, v):\n    kept = {large}\n    return right(q, k, v)\n")
     judgement = judge(f"{path}:f", examples=0, memory_limit=0.5)
-    assert judgement.status is Status.UNDECIDED
+    assert judgement.status is reports.Status.UNDECIDED
     assert any("--memory-limit gives more" in words for words in judgement.limits)
 
 
@@ -127,7 +126,7 @@ def test_what_the_system_does_not_let_be_limited_is_a_note(
         monkeypatch.setattr(fork_server.ForkServer, "start", ends)
         monkeypatch.setattr(child, "_CONFINED_PROGRAM", open_there + child._PROGRAM)
     judgement = judge(f"{path}:f", examples=0)
-    assert judgement.status is Status.FAIL
+    assert judgement.status is reports.Status.FAIL
     assert "the network was not closed" in judgement.notes
 
 

@@ -1,14 +1,14 @@
 """Candidates that are judged by the ``definition.json`` of a benchmark."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-from symattn import Attention, InputError, RMSNorm, Rotary, Softmax, judge
+from symattn import Attention, InputError, RMSNorm, Rotary, Softmax, judge, reports
 from symattn.programs.judging.definition_file import read_definition
-from symattn.programs.judging.judgement import Status
-from symattn.programs.judging.workloads import find_workloads, read_workloads
+from symattn.programs.judging.workloads import read_workloads
 
 REFERENCE = """
 import torch
@@ -99,9 +99,9 @@ def test_the_reference_of_a_file_judges_the_candidate(tmp_path: Path) -> None:
     tmp_path.joinpath("kernel.py").write_text(KERNEL)
     reference, kernel = written(tmp_path, NORM), str(tmp_path / "kernel.py")
     right = judge(kernel, reference=reference, examples=5)
-    assert (right.status, right.definition) == (Status.PASS_WITH_LIMITS, "RMSNorm(eps=1e-06)")
+    assert (right.status, right.definition) == (reports.Status.PASS_WITH_LIMITS, "RMSNorm(eps=1e-06)")
     assert right.limits[-1] == "no workloads of the benchmark were found beside its definition"
-    assert judge(f"{kernel}:centred", reference=reference).status is Status.FAIL
+    assert judge(f"{kernel}:centred", reference=reference).status is reports.Status.FAIL
 
 
 WORKLOADS = (
@@ -112,18 +112,37 @@ WORKLOADS = (
 )
 
 
+def put(folder: Path, file: str, content: Iterable[object]) -> Path:
+    """Write objects in JSON, one a line."""
+    path = folder / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(map(json.dumps, content)))
+    return path
+
+
 @pytest.mark.torch
 @pytest.mark.deep
-def test_the_candidate_is_called_at_the_sizes_of_workloads(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("definition", "files"),
+    [
+        ("definitions/norm/h16.json", {"workloads/norm/h16.jsonl": WORKLOADS}),
+        # What lies beside the definition counts.
+        ("definitions/norm/h16.json", {"workloads/norm/h16.jsonl": [], "definitions/norm/workload.jsonl": WORKLOADS}),
+    ],
+)
+def test_the_candidate_is_called_at_the_sizes_of_workloads(
+    definition: str, files: dict[str, Iterable[object]], tmp_path: Path
+) -> None:
     wrong_there = KERNEL + "\ndef wrong(hidden_states, weight):\n    out = run(hidden_states, weight)\n"
     wrong_there += "    return out * 2 if hidden_states.shape[0] == 1777 else out\n"
     tmp_path.joinpath("kernel.py").write_text(wrong_there)
-    tmp_path.joinpath("workload.jsonl").write_text("\n".join(map(json.dumps, WORKLOADS)))
-    reference, kernel = written(tmp_path, NORM), str(tmp_path / "kernel.py")
+    for file, content in files.items():
+        put(tmp_path, file, content)
+    reference, kernel = str(put(tmp_path, definition, [NORM])), str(tmp_path / "kernel.py")
     right = judge(kernel, reference=reference, examples=5)
     assert right.limits[-1].endswith("2 were tried, with random inputs; the others are larger")
     wrong = judge(f"{kernel}:wrong", reference=reference, examples=5)
-    assert wrong.status is Status.FAIL
+    assert wrong.status is reports.Status.FAIL
     assert wrong.location is not None
     assert 1777 in wrong.location.sizes.values()
 
@@ -138,26 +157,13 @@ def test_a_size_of_workloads_without_an_answer_is_a_limit(tmp_path: Path) -> Non
     tmp_path.joinpath("workload.jsonl").write_text("\n".join(map(json.dumps, WORKLOADS)))
     kernel = f"{tmp_path / 'kernel.py'}:slow"
     slow = judge(kernel, reference=written(tmp_path, NORM), examples=5, time_limit=1)
-    assert slow.status is Status.PASS_WITH_LIMITS
+    assert slow.status is reports.Status.PASS_WITH_LIMITS
     assert any("rows = 1777" in limit and "no output was judged" in limit for limit in slow.limits)
 
 
-def test_workloads_are_found_and_read(tmp_path: Path) -> None:
-    folder = tmp_path / "definitions" / "rmsnorm"
-    folder.mkdir(parents=True)
-    reference = folder / "rmsnorm_h16.json"
-    reference.write_text(json.dumps(NORM))
-    assert find_workloads(str(reference)) is None
-    path = tmp_path / "workloads" / "rmsnorm" / "rmsnorm_h16.jsonl"
-    path.parent.mkdir(parents=True)
-    path.write_text("\n".join(map(json.dumps, WORKLOADS)))
-    assert find_workloads(str(reference)) == path
-    kernel = read_definition(str(reference))
-    read = read_workloads(path, kernel)
+def test_workloads_are_read(tmp_path: Path) -> None:
+    read = read_workloads(put(tmp_path, "h16.jsonl", WORKLOADS), read_definition(written(tmp_path, NORM)))
     assert ([sizes["rows"] for sizes in read.sizes], read.lines) == ([3, 1777, 10**9], 4)
-    beside = reference.with_name("workload.jsonl")
-    beside.write_text("")
-    assert find_workloads(str(reference)) == beside
 
 
 @pytest.mark.parametrize(
@@ -182,7 +188,7 @@ def test_a_reference_of_no_definition_is_invalid(tmp_path: Path) -> None:
     tmp_path.joinpath("kernel.py").write_text(KERNEL)
     reference = written(tmp_path, NORM | {"reference": "def run(hidden_states, weight):\n    return hidden_states"})
     judgement = judge(str(tmp_path / "kernel.py"), reference=reference)
-    assert judgement.status is Status.INVALID_REFERENCE
+    assert judgement.status is reports.Status.INVALID_REFERENCE
     assert f"{reference}:run" in judgement.reason
 
 
@@ -194,7 +200,7 @@ def test_what_only_the_sizes_of_workloads_show_of_a_reference(tmp_path: Path) ->
     tmp_path.joinpath("kernel.py").write_text(KERNEL)
     tmp_path.joinpath("workload.jsonl").write_text("\n".join(map(json.dumps, WORKLOADS)))
     judgement = judge(f"{tmp_path}/kernel.py", reference=reference, examples=5)
-    assert judgement.status is Status.INVALID_REFERENCE, judgement
+    assert judgement.status is reports.Status.INVALID_REFERENCE, judgement
 
 
 @pytest.mark.torch
@@ -206,7 +212,7 @@ def test_a_reference_may_round_to_its_own_format(tmp_path: Path) -> None:
     kernel = tmp_path / "kernel.py"
     kernel.write_text(rounding.replace("+ 1e-6", "* 0 + 1"))
     judged = judge(str(kernel), reference=written(tmp_path, NORM | {"reference": rounding, "inputs": arrays}))
-    assert (judged.status, judged.definition.split("(")[0]) == (Status.FAIL, "RMSNorm")
+    assert (judged.status, judged.definition.split("(")[0]) == (reports.Status.FAIL, "RMSNorm")
 
 
 @pytest.mark.torch
@@ -269,4 +275,4 @@ def test_a_norm_may_read_the_sum_with_a_residual(tmp_path: Path, is_returned: bo
     kind = "returned" if is_returned else "added"
     assert right.definition == f"RMSNorm(eps=1e-05, residual={kind!r})"
     wrong = judge(f"{kernel}:{bad}", reference=reference, examples=5)
-    assert wrong.status is Status.FAIL, wrong
+    assert wrong.status is reports.Status.FAIL, wrong

@@ -4,6 +4,7 @@ import io
 import os
 import pickle
 import threading
+from collections import deque
 from dataclasses import replace
 from pathlib import Path
 from queue import Empty
@@ -13,14 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Evidence, Grade, judge
+from symattn import Attention, Evidence, Grade, LayerNorm, judge, kinds, reports
 from symattn.bounds.called_target import Argument, Convention, Outcome
 from symattn.bounds.inputs import Sizes
 from symattn.programs import child, process
-from symattn.programs.answers import has_declared_types, is_convention, is_identity, is_outcome
 from symattn.programs.guard import Tampered
-from symattn.programs.judging.judgement import Status
 from symattn.programs.process import Inbox, receive
+from symattn.programs.request import Request
 from symattn.verification import effort
 from symattn.verification.semantics import Difference, IdentityResult, Witness
 from tests.programs.judging.hostile import RIGHT
@@ -48,12 +48,12 @@ def send_without_end(data):
 HOLDING = {
     "announces calls without end": (
         "def f(q, k, v):\n    send_without_end(answer('call'))",
-        Status.TAMPERED, "calls without end",
+        reports.Status.TAMPERED, "calls without end",
     ),
     "answers without end": (
         "def f(q, k, v):\n    threading.Thread(target=send_without_end, args=(answer('done', 1),)).start()\n"
         "    return right(q, k, v)",
-        Status.TAMPERED, "pipe of the judge's answers",
+        reports.Status.TAMPERED, "pipe of the judge's answers",
     ),
 }  # fmt: skip
 
@@ -187,15 +187,26 @@ def witness(**changes: Any) -> IdentityResult:
 WITHOUT_END = [Sizes(1 << 16, 1 << 16), Sizes(1, 1, batch=(1 << 13, 1 << 13)), Sizes(1, 1 << 16, d_v=1 << 16)]
 
 
-def test_results_of_residues_have_numbers_of_residues() -> None:
-    from symattn.arrays.residues.primes import is_pair, pairs
+def answering(answer: object) -> child.Child:
+    """Return a child whose worker gives this answer to every question."""
+    asked = child.Child.__new__(child.Child)
+    asked._sent, asked._request = deque(), None  # type: ignore[assignment]
+    asked._restart_target_if_ended = lambda: None  # type: ignore[method-assign]
+    asked._ask_worker = lambda *_: answer  # type: ignore[method-assign]
+    return asked
 
-    point = (*pairs()[0], 1)
-    assert is_pair(*point[:2])
+
+def test_results_of_residues_have_numbers_of_residues() -> None:
+    field = kinds.modular(seed=0).field
+    point = (field.p.m, field.q.m, 1)
     # A kernel that decodes may promise that its caches have no fewer keys.
     decoding = replace(AGREES, shapes=({"n_q": 1, "n_k": 1 << 17},))
-    assert all(map(is_identity, (AGREES, DIFFERS, decoding, witness(point=point))))
-    assert is_identity(replace(DIFFERS, difference=replace(DIFFERS.difference, sizes="n = 3")), is_of_attention=False)
+    # A mask may be passed with further axes than those that are stated.
+    wider = witness(point=point, given={"q": np.ones((1, 1, 2, 2), int)})
+    for right in (AGREES, DIFFERS, decoding, witness(point=point), wider):
+        assert answering(right).semantics(Attention(), 1.0) is right
+    of_definition = replace(DIFFERS, difference=replace(DIFFERS.difference, sizes="n = 3"))
+    assert answering(of_definition).semantics(LayerNorm(), 1.0) is of_definition  # type: ignore[arg-type]
     wrong = [
         None,
         Outcome(),
@@ -216,24 +227,28 @@ def test_results_of_residues_have_numbers_of_residues() -> None:
         witness(point=point, shapes={"q": (1 << 16, 1 << 16)}),
         witness(point=point, shapes={"q": (1,) * 100}, given={}),
         witness(point=point, given={"k": np.ones(2, int)}),
+        witness(point=point, given={"q": np.ones((2, 3), int)}),
+        witness(point=point, given={"q": np.broadcast_to(1, (1 << 14, 1 << 14, 2))}),
     ]
-    assert [x for x in wrong if is_identity(x)] == []
+    for answer in wrong[1:]:  # None is that of a process that has ended
+        with pytest.raises(Tampered):
+            answering(answer).semantics(Attention(), 1.0)
 
 
-def test_the_advisers_answer_on_residues_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = child.Child.__new__(child.Child)
-    monkeypatch.setattr(asked, "_restart_target_if_ended", lambda: None, raising=False)
-    monkeypatch.setattr(asked, "_ask_worker", lambda *_: AGREES, raising=False)
-    assert asked.semantics(Attention(), 1.0) is AGREES
-    monkeypatch.setattr(asked, "_ask_worker", lambda *_: replace(AGREES, epsilon=-1.0), raising=False)
+def test_the_advisers_answer_on_residues_is_checked() -> None:
+    adviser = answering(AGREES)
+    assert adviser.semantics(Attention(), 1.0) is AGREES
     with pytest.raises(Tampered):
-        asked.semantics(Attention(), 1.0)
+        answering(replace(AGREES, epsilon=-1.0)).semantics(Attention(), 1.0)
 
 
 def test_conventions_and_outcomes_have_all_of_their_fields() -> None:
     how = Convention((Argument("q", "q"), Argument("scale", value=0.5)))
-    assert is_convention(how)
-    assert is_outcome(Outcome(np.ones(2), "float32", (2,), others=(None,)))
+    asked = answering(how)
+    asked.turn_to(Request())
+    assert asked.convention is how
+    outcome = Outcome(np.ones(2), "float32", (2,), others=(None,))
+    assert answering(outcome).run({}) is outcome
     deep: Any = ()
     for _ in range(1000):
         deep = (deep,)
@@ -245,7 +260,10 @@ def test_conventions_and_outcomes_have_all_of_their_fields() -> None:
         replace(how, layout="dn"),
         replace(how, notes=("x" * (1 << 21),)),
     ]
-    assert [x for x in wrong if is_convention(x)] == []
-    assert not is_outcome(Outcome.__new__(Outcome))
-    assert not is_outcome(Outcome(returned=10**5000))
-    assert not has_declared_types((1, True), tuple[int, ...])
+    for convention in wrong:
+        with pytest.raises(Tampered):
+            answering(convention).turn_to(Request())
+    # Of whole numbers True is none.
+    for other in (Outcome.__new__(Outcome), Outcome(returned=10**5000), Outcome(np.ones(2), "float32", (2, True))):
+        with pytest.raises(Tampered):
+            answering(other).run({})

@@ -1,6 +1,7 @@
 """Candidates that act against their judge, one of each class: each fails, or is said to have tampered."""
 
 import importlib.util
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -9,19 +10,19 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from symattn import Attention, CannotRun, Judgement, judge
+from symattn import Attention, CannotRun, Judgement, judge, reports
 from symattn.bounds.called_target import Convention
 from symattn.document.errors import CannotRunHere
-from symattn.programs import calling, calls, frameworks, guard
+from symattn.programs import calls, frameworks, guard
+from symattn.programs.calling import agree
 from symattn.programs.calls import Target
 from symattn.programs.child import TargetOptions
 from symattn.programs.judging import references
 from symattn.programs.judging.benchmark import Benchmark
-from symattn.programs.judging.definition_file import KernelDefinition
-from symattn.programs.judging.judgement import Status
+from symattn.programs.judging.definition_file import read_definition
 from symattn.programs.judging.judging import CandidateJudge, identity_of, with_further_calls
 from symattn.programs.judging.references import ByReference, _with_own_inputs
-from symattn.programs.judging.workloads import Workloads, with_workloads
+from symattn.programs.judging.workloads import read_workloads, with_workloads
 from symattn.programs.request import Request
 from tests.printed import validator
 from tests.programs.judging.hostile import BREAKING, FAILING, RIGHT, TAMPERING
@@ -41,7 +42,7 @@ def judged(folder: Path, text: str, **options):
 def test_tampering_is_named(name: str, tmp_path: Path) -> None:
     text, words = TAMPERING[name]
     judgement = judged(tmp_path, text)
-    assert (judgement.status, judgement.exit_code) == (Status.TAMPERED, 1), judgement
+    assert (judgement.status, judgement.exit_code) == (reports.Status.TAMPERED, 1), judgement
     assert words in judgement.reason
     assert judgement.tampering == (judgement.reason,)
 
@@ -49,13 +50,13 @@ def test_tampering_is_named(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", FAILING)
 def test_a_hostile_candidate_fails(name: str, tmp_path: Path) -> None:
     judgement = judged(tmp_path, FAILING[name])
-    assert judgement.status in (Status.FAIL, Status.TAMPERED), judgement
+    assert judgement.status in (reports.Status.FAIL, reports.Status.TAMPERED), judgement
 
 
 @pytest.mark.parametrize("name", BREAKING)
 def test_a_candidate_that_breaks_the_judge_is_left_undecided(name: str, tmp_path: Path) -> None:
     judgement = judged(tmp_path, BREAKING[name])
-    assert (judgement.status, judgement.passed) == (Status.UNDECIDED, False), judgement
+    assert (judgement.status, judgement.passed) == (reports.Status.UNDECIDED, False), judgement
     assert "symattn's own code failed in its process" in judgement.reason
 
 
@@ -64,14 +65,14 @@ def test_an_object_that_says_it_is_an_array_is_none(tmp_path: Path) -> None:
         "class Other:\n    __class__ = np.ndarray\n    def __getattr__(self, name):\n        return lambda *_: self\n"
     )
     judgement = judged(tmp_path, f"{text}def f(q, k, v):\n    return Other()")
-    assert judgement.status is Status.FAIL, judgement
+    assert judgement.status is reports.Status.FAIL, judgement
 
 
 def test_a_library_of_the_candidates_own_has_no_arrays_that_are_read_unwatched(tmp_path: Path) -> None:
     text, words = TAMPERING["imports symattn when its output is read"]
     own_jax = "import sys, types\nsys.modules['jax'] = types.SimpleNamespace(Array=object)\n"
     judgement = judged(tmp_path, own_jax + text)
-    assert judgement.status is Status.TAMPERED, judgement
+    assert judgement.status is reports.Status.TAMPERED, judgement
     assert words in judgement.reason
 
 
@@ -90,20 +91,26 @@ def test_a_scalar_of_a_class_of_the_candidates_own_is_not_read_unwatched() -> No
 @pytest.mark.parametrize(
     ("text", "status", "words"),
     [
-        ("def f(q, k, v):\n    raise OSError('no such kernel')", Status.FAIL, "failed on every input"),
-        ("def f(q, k, v):\n    raise RuntimeError('Found no NVIDIA driver: no cuda')", Status.UNDECIDED, "on the CPU"),
-        ("import no_such_module_at_all\ndef f(q, k, v):\n    return v", Status.FAIL, "cannot be imported"),
+        ("def f(q, k, v):\n    raise OSError('no such kernel')", reports.Status.FAIL, "failed on every input"),
+        (
+            "def f(q, k, v):\n    raise RuntimeError('Found no NVIDIA driver: no cuda')",
+            reports.Status.UNDECIDED,
+            "on the CPU",
+        ),
+        ("import no_such_module_at_all\ndef f(q, k, v):\n    return v", reports.Status.FAIL, "cannot be imported"),
         (
             "def f(q, k, v):\n    raise ValueError('did not return: not judged')",
-            Status.FAIL,
+            reports.Status.FAIL,
             "did not return",
         ),
-        ("def f(q, k, v):\n    raise MemoryError", Status.UNDECIDED, "raise --memory-limit"),
-        ("raise ValueError('did not return')", Status.FAIL, "cannot be imported"),
-        ("def f(q, k, v):\n    while True:\n        pass", Status.UNDECIDED, "did not return"),
+        ("def f(q, k, v):\n    raise MemoryError", reports.Status.UNDECIDED, "raise --memory-limit"),
+        ("raise ValueError('did not return')", reports.Status.FAIL, "cannot be imported"),
+        ("def f(q, k, v):\n    while True:\n        pass", reports.Status.UNDECIDED, "did not return"),
     ],
 )
-def test_what_gives_nothing_to_judge_does_not_pass(tmp_path: Path, text: str, status: Status, words: str) -> None:
+def test_what_gives_nothing_to_judge_does_not_pass(
+    tmp_path: Path, text: str, status: reports.Status, words: str
+) -> None:
     judgement = judged(tmp_path, text, time_limit=0.2)
     assert (judgement.status, judgement.passed) == (status, False), judgement
     assert words in judgement.reason
@@ -111,7 +118,7 @@ def test_what_gives_nothing_to_judge_does_not_pass(tmp_path: Path, text: str, st
 
 def test_outputs_of_more_numbers_than_any_definition_gives_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = {name: np.ones((3, 4)) for name in "qkv"}
-    how = calling.agree(lambda q, k, v: v, Request())
+    how = agree(lambda q, k, v: v, Request())
     monkeypatch.setattr(frameworks, "read", None)  # it would be called for an output that is copied
 
     def output_of(outputs: object) -> str:
@@ -123,7 +130,7 @@ def test_outputs_of_more_numbers_than_any_definition_gives_are_not_copied(monkey
 
 def test_weights_beside_the_output_are_copied() -> None:
     inputs = {name: np.ones((1 << 11, 1)) for name in "qkv"}
-    how = calling.agree(lambda q, k, v: v, Request())
+    how = agree(lambda q, k, v: v, Request())
     outcome = Target(lambda q, k, v: (v, q @ k.T), how).run(inputs)
     assert outcome.error is None
     assert np.array_equal(outcome.others[0], np.ones((1 << 11, 1 << 11)))
@@ -221,16 +228,18 @@ def lazy(kind, q, k, v):
     ("text", "status", "words"),
     [
         ("return right_tensors(q, k, v).as_subclass(Named)", None, ""),
-        ("return lazy(Lazy, q, k, v)", Status.FAIL, "is 0, expected"),
-        ("return lazy(LazyAndEqual, q, k, v)", Status.FAIL, "is 0, expected"),
-        ("return lazy(LazyNumber, q, k, v)", Status.FAIL, "is 0, expected"),
-        ("return lazy(LazyDispatch, q, k, v)", Status.FAIL, "is 0, expected"),
-        ("return right_tensors(q, k, v).to_sparse()", Status.FAIL, "without numbers to read"),
-        ("return torch.empty(len(q), v.shape[1], device='meta')", Status.FAIL, "without numbers to read"),
+        ("return lazy(Lazy, q, k, v)", reports.Status.FAIL, "is 0, expected"),
+        ("return lazy(LazyAndEqual, q, k, v)", reports.Status.FAIL, "is 0, expected"),
+        ("return lazy(LazyNumber, q, k, v)", reports.Status.FAIL, "is 0, expected"),
+        ("return lazy(LazyDispatch, q, k, v)", reports.Status.FAIL, "is 0, expected"),
+        ("return right_tensors(q, k, v).to_sparse()", reports.Status.FAIL, "without numbers to read"),
+        ("return torch.empty(len(q), v.shape[1], device='meta')", reports.Status.FAIL, "without numbers to read"),
     ],
     ids=["a class of its own", "lazy", "equal", "number", "dispatch", "sparse", "meta"],
 )  # fmt: skip
-def test_what_a_tensor_has_in_memory_is_judged(tmp_path: Path, text: str, status: Status | None, words: str) -> None:
+def test_what_a_tensor_has_in_memory_is_judged(
+    tmp_path: Path, text: str, status: reports.Status | None, words: str
+) -> None:
     judgement = judged(tmp_path, f"{TENSORS}\ndef f(q, k, v):\n    {text}\n")
     # Residues do not follow tensors of a class of their own, so nothing is asserted but that their numbers are right.
     assert judgement.status is status or (status is None and judgement.worst_ratio <= 1), judgement
@@ -242,13 +251,13 @@ def test_what_a_tensor_has_in_memory_is_judged(tmp_path: Path, text: str, status
 def test_a_comparison_of_torch_that_is_replaced_is_named(name: str, tmp_path: Path) -> None:
     replaced = f"import torch\ntorch.{name} = lambda *_, **__: True\n"
     judgement = judged(tmp_path, f"{replaced}def f(q, k, v):\n    return torch.zeros(len(q), v.shape[1])\n")
-    assert judgement.status is Status.TAMPERED, judgement
+    assert judgement.status is reports.Status.TAMPERED, judgement
     assert f"replaces torch.{name}" in judgement.reason
 
 
 def test_a_file_that_changes_itself_is_noticed(tmp_path: Path) -> None:
     text = "def f(q, k, v):\n    open(__file__, 'a').write('#')\n    return zeros(q, k, v)"
-    assert judged(tmp_path, text).status is Status.TAMPERED
+    assert judged(tmp_path, text).status is reports.Status.TAMPERED
 
 
 @pytest.mark.parametrize("reads", ["open({path!r}).read()", "__import__('ref')"])
@@ -261,7 +270,7 @@ def test_the_reference_is_none_of_its_business(tmp_path: Path, reads: str) -> No
     how = TargetOptions(secret=(str(secret),), verdict_alone=True)
     judgement = CandidateJudge(f"{path}:f", Attention(), how).judgement()
     # where files are hidden, there is no such module to import
-    assert judgement.status is (Status.TAMPERED if "open" in reads else judgement.status)
+    assert judgement.status is (reports.Status.TAMPERED if "open" in reads else judgement.status)
     assert "reads the reference" in judgement.reason or "No module named 'ref'" in judgement.reason
 
 
@@ -280,7 +289,7 @@ def test_no_process_of_a_candidate_can_show_the_reference_again(tmp_path: Path) 
     path = tmp_path / "kernel.py"
     path.write_text(RIGHT + text)
     how = TargetOptions(secret=(str(secret),), verdict_alone=True, examples=0)
-    assert CandidateJudge(f"{path}:f", Attention(), how).judgement().status is Status.FAIL
+    assert CandidateJudge(f"{path}:f", Attention(), how).judgement().status is reports.Status.FAIL
     assert not shown.exists()
 
 
@@ -313,7 +322,7 @@ def f(q, k, v):
 def test_the_seconds_of_a_call_without_an_answer_are_counted(tmp_path: Path) -> None:
     busy = "import os, time\ndef f(q, k, v):\n    while time.process_time() < 1.5:\n        pass\n    os._exit(0)"
     judgement = judged(tmp_path, busy)
-    assert judgement.status is Status.TAMPERED
+    assert judgement.status is reports.Status.TAMPERED
     assert judgement.seconds.candidate > 1.4
 
 
@@ -326,7 +335,7 @@ def test_objects_that_are_passed_to_a_right_candidate_are_no_tampering(tmp_path:
 def test_a_judge_keeps_its_statuses(tmp_path: Path) -> None:
     text, words = TAMPERING["changes a status of the judge"]
     assert words in judged(tmp_path, text).reason
-    assert [status.value for status in Status] == [status.name for status in Status]
+    assert [status.value for status in reports.Status] == [status.name for status in reports.Status]
 
 
 @pytest.mark.parametrize("at", ["own inputs", "workloads"])
@@ -335,15 +344,21 @@ def test_tampering_at_the_sizes_of_a_benchmark_alone_is_no_limit(tmp_path: Path,
     own = "\nimport os\ndef f(q, k, v):\n    return os._exit(0) if len(q) == 40 else right(q, k, v)\n"
     path.write_text(RIGHT + own)
     how, before = TargetOptions(secret=(), layout="nd"), judge(lambda q, k, v: v, examples=0)
-    before = replace(before, status=Status.PASS)
+    before = replace(before, status=reports.Status.PASS)
     if at == "own inputs":
         arrays = tuple(np.ones((40, 4), np.float32) for _ in range(3))
         benchmark = Benchmark((), tuple(a.shape for a in arrays), arrays)
         after = _with_own_inputs(before, f"{path}:f", Attention(), how, benchmark)
     else:
-        kernel = KernelDefinition({}, {name: ("n", "d") for name in "qkv"}, {}, "float32", "")
-        after = with_workloads(before, f"{path}:f", Attention(), how, kernel, Workloads("w", ({"n": 40, "d": 4},), 1))
-    assert after.status is Status.TAMPERED
+        array = {"shape": ["n", "d"], "dtype": "float32"}
+        axes = {"n": {"type": "var"}, "d": {"type": "var"}}
+        content = {"axes": axes, "inputs": dict.fromkeys("qkv", array), "outputs": {}, "reference": ""}
+        (tmp_path / "definition.json").write_text(json.dumps(content))
+        (tmp_path / "workload.jsonl").write_text(json.dumps({"axes": {"n": 40, "d": 4}}))
+        kernel = read_definition(str(tmp_path / "definition.json"))
+        workloads = read_workloads(tmp_path / "workload.jsonl", kernel)
+        after = with_workloads(before, f"{path}:f", Attention(), how, kernel, workloads)
+    assert after.status is reports.Status.TAMPERED
     assert "exit code 0" in after.tampering[0]
 
 
@@ -354,27 +369,27 @@ def test_a_file_that_changes_at_the_inputs_of_a_benchmark_is_noticed(
     path.write_text(f"{RIGHT}def f(q, k, v):\n    open(__file__, 'a').write('#')\n    return right(q, k, v)\n")
     target, how = f"{path}:f", TargetOptions(secret=(), layout="nd")
     arrays = tuple(np.ones((4, 4), np.float32) for _ in range(3))
-    passed = replace(judge(lambda q, k, v: v, examples=0), status=Status.PASS, identity=identity_of(target))
+    passed = replace(judge(lambda q, k, v: v, examples=0), status=reports.Status.PASS, identity=identity_of(target))
     benchmark = Benchmark((), tuple(a.shape for a in arrays), arrays)
     monkeypatch.setattr(references, "ask_first", lambda *_, **__: (benchmark, SimpleNamespace(spent=(0.0, 0.0))))
     found = references.Recognised(Attention(), how, convention=Convention(()))
     monkeypatch.setattr(ByReference, "_find_reference_definition", lambda *_: found)
     monkeypatch.setattr(ByReference, "_judge_by_definition", lambda *_: passed)
     judgement = ByReference(target, "ref.py", None, how).judgement()
-    assert judgement.status is Status.TAMPERED, judgement
+    assert judgement.status is reports.Status.TAMPERED, judgement
     assert "file changed" in judgement.reason
 
 
 @pytest.mark.parametrize(
     ("error", "status"),
     [
-        (guard.Tampered("words"), Status.TAMPERED),
-        (CannotRun("words"), Status.FAIL),
-        (CannotRunHere("words"), Status.UNDECIDED),
+        (guard.Tampered("words"), reports.Status.TAMPERED),
+        (CannotRun("words"), reports.Status.FAIL),
+        (CannotRunHere("words"), reports.Status.UNDECIDED),
     ],
 )
-def test_a_process_that_fails_before_further_calls_does_not_pass(error: Exception, status: Status) -> None:
-    passed = replace(judge(lambda q, k, v: v, examples=0), status=Status.PASS)
+def test_a_process_that_fails_before_further_calls_does_not_pass(error: Exception, status: reports.Status) -> None:
+    passed = replace(judge(lambda q, k, v: v, examples=0), status=reports.Status.PASS)
 
     def opened() -> Judgement:
         raise error

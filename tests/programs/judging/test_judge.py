@@ -3,17 +3,15 @@
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import ml_dtypes
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from symattn import Attention, InputError, RMSNorm, judge
+from symattn import Attention, InputError, RMSNorm, judge, reports
 from symattn.programs.judging.clock import Clock
-from symattn.programs.judging.judgement import Status
-from symattn.programs.judging.references import ByReference
-from symattn.verification.arithmetic import aims, bits_of_a_call, rungs
 from symattn_cli.main import main
 from tests.printed import validator
 from tests.refusals import refuses
@@ -67,7 +65,7 @@ WRONG = (zeros, mean, scaled_by_width, one_percent_off, without_the_last_of_many
 @pytest.mark.parametrize("candidate", WRONG, ids=lambda f: f.__name__)
 def test_a_wrong_candidate_fails_with_an_element_and_without_a_cause(candidate) -> None:
     judgement = judge(candidate, seed=3)
-    assert (judgement.status, judgement.exit_code, judgement.holds) == (Status.FAIL, 1, False)
+    assert (judgement.status, judgement.exit_code, judgement.holds) == (reports.Status.FAIL, 1, False)
     assert judgement.cause is None or candidate is changes_q
     entry = judgement.counterexample
     assert entry is not None
@@ -78,7 +76,7 @@ def test_a_wrong_candidate_fails_with_an_element_and_without_a_cause(candidate) 
 
 def test_a_right_candidate_passes_within_the_limit_of_this_process() -> None:
     judgement = judge(right, examples=20)
-    assert judgement.status is Status.PASS_WITH_LIMITS
+    assert judgement.status is reports.Status.PASS_WITH_LIMITS
     assert ["own process" in words for words in judgement.limits] == [True]
     assert {p.smallest for p in judgement.power} <= {0.001, 0.003, 0.01}
     SCHEMA.validate(judgement.as_dict())
@@ -89,7 +87,7 @@ def test_a_right_candidate_passes_within_the_limit_of_this_process() -> None:
 def test_a_coarse_format_passes_with_limits_that_name_step_and_size() -> None:
     judgement = judge(right, dtype="float16", examples=20)
     named = [words for words in judgement.limits if "scores 1 % too large could not have been noticed" in words]
-    assert judgement.status is Status.PASS_WITH_LIMITS
+    assert judgement.status is reports.Status.PASS_WITH_LIMITS
     assert named
     assert next(p.smallest for p in judgement.power if p.step == "scores") > 0.01
 
@@ -110,7 +108,7 @@ def test_a_judgement_uses_one_thread_of_blas(monkeypatch: pytest.MonkeyPatch, tm
         threads = {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
         raise InputError(f"threads: {threads}")
 
-    monkeypatch.setattr(ByReference, "_by_module", refuse)
+    monkeypatch.setattr("symattn.programs.judging.references.ByReference._by_module", refuse)
     reference = tmp_path / "reference.py"
     reference.write_text("")
     refuses(judge, "kernel.py", reference=str(reference), says="threads: {1}")
@@ -126,7 +124,7 @@ def test_the_seed_is_fresh_and_repeats() -> None:
 @pytest.mark.deep
 def test_the_cause_is_named_on_request() -> None:
     judgement = judge(scaled_by_width, why=True, examples=10)
-    assert (judgement.status, judgement.step) == (Status.FAIL, "scale")
+    assert (judgement.status, judgement.step) == (reports.Status.FAIL, "scale")
     assert "1/d_k" in judgement.cause
     assert (judgement.code, judgement.as_dict()["code"]) == ("scale-twice", "scale-twice")
     assert judgement.repairs[0].is_whole
@@ -139,7 +137,7 @@ def test_other_definitions_and_definitions_that_are_none() -> None:
         return x / np.sqrt((x * x).mean(-1, keepdims=True))
 
     assert judge(rms, RMSNorm(eps=0), examples=5).passed
-    assert judge(lambda x: x, RMSNorm(eps=0), examples=5).status is Status.FAIL
+    assert judge(lambda x: x, RMSNorm(eps=0), examples=5).status is reports.Status.FAIL
     with pytest.raises(InputError, match="not a specification"):
         judge(right, "attention")  # type: ignore[arg-type]
 
@@ -149,7 +147,7 @@ def test_a_candidate_that_raises_on_every_input_fails() -> None:
         return q @ v
 
     judgement = judge(broken, examples=0)
-    assert judgement.status in (Status.FAIL, Status.UNDECIDED)
+    assert judgement.status in (reports.Status.FAIL, reports.Status.UNDECIDED)
     assert not judgement.passed
 
 
@@ -186,17 +184,15 @@ def test_the_command_prints_one_judgement_and_nothing_else(
 
 @pytest.mark.deep
 def test_a_scale_in_half_precision_fails_without_a_search_among_all_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    from symattn.verification.arithmetic import suspects
-
     def stored(q, k, v):
         return one_percent_off(*(np.asarray(a, np.float32) for a in (q, k, v))).astype(np.float16)
 
     def search(*_: object) -> None:
         raise AssertionError("thousands of mistakes were compared")
 
-    monkeypatch.setattr(suspects, "known", search)
+    monkeypatch.setattr("symattn.verification.arithmetic.suspects.yield_known_mistakes", search)
     judgement = judge(stored, dtype="float16", seed=3)
-    assert judgement.status is Status.FAIL
+    assert judgement.status is reports.Status.FAIL
     assert "scores are scaled by 1.01/√d_k" in judgement.reason
 
 
@@ -227,7 +223,7 @@ def test_a_number_that_is_some_percent_off_in_half_precision_fails_by_its_first_
     )
     for function, spec, words in wrong:
         judgement = judge(function, spec, dtype=dtype, seed=5)
-        assert judgement.status is Status.FAIL
+        assert judgement.status is reports.Status.FAIL
         assert words in judgement.reason
         assert judgement.calls < 100  # of more than 200
     for function, spec in ((in_half(stored), Attention()), (in_half(stored, cap=5.0), capped)):
@@ -236,12 +232,12 @@ def test_a_number_that_is_some_percent_off_in_half_precision_fails_by_its_first_
 
 @pytest.mark.deep
 def test_an_early_mistake_that_fresh_inputs_do_not_confirm_accuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bits_of_a_call, "confirmed", lambda ranking, sample: False)
-    monkeypatch.setattr(aims, "judge_jointly", lambda session, trial: None)
+    monkeypatch.setattr("symattn.verification.arithmetic.bits_of_a_call.confirmed", lambda ranking, sample: False)
+    monkeypatch.setattr("symattn.verification.arithmetic.aims.judge_jointly", lambda session, trial: None)
     looks: list[object] = []
-    monkeypatch.setattr(aims, "tried", lambda *_, **__: looks.append(1))
+    monkeypatch.setattr("symattn.verification.arithmetic.aims.tried", lambda *_, **__: looks.append(1))
     judgement = judge(in_half(np.float16, 1.02), dtype="float16", seed=5, examples=4)
-    assert judgement.status is not Status.FAIL
+    assert judgement.status is not reports.Status.FAIL
     assert not looks  # the same bits are not asked twice
 
 
@@ -253,13 +249,13 @@ def test_outputs_that_are_judged_together_early_are_not_judged_together_again(mo
         samples.append(got)
         return rows_of(spec, inputs, got, *rest)
 
-    rows_of = rungs.some_rows
-    monkeypatch.setattr(rungs, "some_rows", counted)
+    rows_of = patch("symattn.verification.arithmetic.rungs.some_rows").get_original()[0]
+    monkeypatch.setattr("symattn.verification.arithmetic.rungs.some_rows", counted)
 
     def function(q, k, v):
         # The bits of such exponentials are those of no known arithmetic.
         return kernel(q, k, v, "bfloat16", exponential=5e-4)
 
     judgement = judge(function, Attention(causal=True), dtype="bfloat16", contract="fused", seed=5)
-    assert judgement.status is Status.PASS_WITH_LIMITS
+    assert judgement.status is reports.Status.PASS_WITH_LIMITS
     assert len(samples) == 1

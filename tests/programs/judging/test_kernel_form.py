@@ -2,14 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from symattn import Attention, InputError, judge
-from symattn.programs.judging.definition_axes import compute_axis
+from symattn import Attention, InputError, judge, reports
 from symattn.programs.judging.definition_file import read_definition
-from symattn.programs.judging.judgement import Status
-from symattn.programs.judging.kernel_form import Batched, KernelForm, batch_of
 from symattn.programs.judging.workloads import read_workloads
 
 HEADS, KV_HEADS, WIDTH = 4, 2, 8
@@ -134,6 +132,10 @@ def written(folder: Path, content: object) -> str:
     return str(path)
 
 
+def kernel_of(folder: Path, inputs: dict[str, str], **more: object) -> Any:
+    return read_definition(written(folder, definition("", inputs, **more)))
+
+
 @pytest.mark.torch
 @pytest.mark.deep
 @pytest.mark.long
@@ -151,7 +153,7 @@ def test_each_request_of_a_call_is_judged(name: str, tmp_path: Path) -> None:
         assert good in text
         kernel.write_text(ONE + text.replace(good, bad))
         wrong = judge(str(kernel), reference=reference, examples=3)
-        assert wrong.status is Status.FAIL, wrong
+        assert wrong.status is reports.Status.FAIL, wrong
 
 
 @pytest.mark.torch
@@ -165,7 +167,7 @@ def test_outputs_may_be_given_to_be_written(tmp_path: Path) -> None:
     kernel.write_text(f"{into}    output.copy_(out)\n")
     assert judge(str(kernel), reference=reference, examples=3).passed
     kernel.write_text(f"{into}    output[1:] = out[1:]\n    output[0] = 0\n    output[-4:-1] = 0\n")
-    assert judge(str(kernel), reference=reference, examples=3).status is Status.FAIL
+    assert judge(str(kernel), reference=reference, examples=3).status is reports.Status.FAIL
 
 
 @pytest.mark.parametrize(
@@ -198,25 +200,25 @@ def test_outputs_may_be_given_to_be_written(tmp_path: Path) -> None:
 def test_requests_that_are_not_read_are_refused_by_name(tmp_path: Path, inputs: dict[str, str], words: str) -> None:
     reference = written(tmp_path, definition("", inputs))
     judgement = judge(str(tmp_path / "kernel.py"), reference=reference)
-    assert judgement.status is Status.INVALID_REFERENCE
+    assert judgement.status is reports.Status.INVALID_REFERENCE
     assert words in judgement.reason
 
 
 @pytest.mark.torch
-def test_attention_of_any_arrays_is_one_of_latents() -> None:
+def test_attention_of_any_arrays_is_one_of_latents(tmp_path: Path) -> None:
     import torch
 
-    widths = {"c": 10, "e": 6, "p": 4}
     _, inputs, _ = KERNELS["latents"]
     names: dict[str, object] = {}
     exec(ONE + LATENTS, names)
-    batch = batch_of({name: tuple(axes) for name, axes in inputs.items()}, widths)
+    kernel = kernel_of(tmp_path, inputs)
+    batch = kernel.batch()
     assert batch is not None
     assert batch.latents is not None
     random = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn((2, n, h, batch.latents.width), generator=random) for n, h in ((1, 4), (5, 1), (5, 1)))
     before = [a.clone() for a in (q, k, v)]
-    output, logarithms = Batched(names["run"], batch, "run")(q, k, v)  # type: ignore[arg-type]
+    output, logarithms = kernel.forms()[0].around(names["run"], "run")(q, k, v)  # type: ignore[arg-type]
     assert all(map(torch.equal, before, (q, k, v)))
     assert output.shape == q.shape
     assert logarithms.shape == (2, 4, 1)
@@ -255,43 +257,43 @@ def test_a_kernel_that_is_wrong_at_the_workload_alone_fails(tmp_path: Path) -> N
     assert right.passed, right
     assert any("1 were tried" in words and "long as the workload's" in words for words in right.notes), right.notes
     kernel.write_text(ONE + text.replace("parts = []", "parts = []\n    sm_scale *= 1 + (len(q) == 9)"))
-    assert judge(str(kernel), reference=reference, examples=3).status is Status.FAIL
+    assert judge(str(kernel), reference=reference, examples=3).status is reports.Status.FAIL
 
 
-def test_arrays_of_one_batch_are_no_requests() -> None:
-    assert batch_of({"q": ("b", "n", "d"), "k": ("b", "m", "d"), "v": ("b", "m", "d")}, {}) is None
-    ragged = {
-        "q": ("t", "H", "d"),
-        "k": ("s", "H", "d"),
-        "v": ("s", "H", "d"),
-        "cu_seqlens_q": ("r",),
-        "cu_seqlens_k": ("r",),
-    }
-    found = batch_of(ragged, {})
+def test_arrays_of_one_batch_are_no_requests(tmp_path: Path) -> None:
+    assert kernel_of(tmp_path, {"q": "tsc", "k": "twc", "v": "twc"}).batch() is None
+    ragged = {"q": "tH", "k": "sH", "v": "sH", "cu_seqlens_q": "r", "cu_seqlens_k": "r"}
+    found = kernel_of(tmp_path, ragged).batch()
     assert found is not None
     assert [name for name, _ in found.roles] == [*ragged]
     assert [role for _, role in found.roles[:3]] == ["q", "k", "v"]
     of_rows, of_keys = (role for _, role in found.roles[3:])
     swapped = {name: axes for name, axes in ragged.items() if "cu" not in name}
-    swapped |= {"kv_indptr": ("r",), "qo_indptr": ("r",)}
-    turned = batch_of(swapped, {})
+    turned = kernel_of(tmp_path, swapped | {"kv_indptr": "r", "qo_indptr": "r"}).batch()
     assert turned is not None
     assert dict(turned.roles) == {"q": "q", "k": "k", "v": "v", "kv_indptr": of_keys, "qo_indptr": of_rows}
     assert not found.decodes
+
+
+TEN_AND_THREE = {"a": {"type": "const", "value": 10}, "b": {"type": "const", "value": 3}}
 
 
 @pytest.mark.parametrize(
     ("text", "size"),
     [("a // b", 3), ("(a + 2) * -b + 40", 4), ("2 ** 3 % 5", 3), ("a / 5", 2), ("a * unknown", None)],
 )
-def test_an_axis_is_computed(text: str, size: int | None) -> None:
-    assert compute_axis(text, {"a": 10, "b": 3}, "an axis") == size
+def test_an_axis_is_computed(text: str, size: int | None, tmp_path: Path) -> None:
+    axes = AXES | TEN_AND_THREE | {"x": {"type": "expr", "expression": text}}
+    kernel = kernel_of(tmp_path, {"q": "tH"}, axes=axes)
+    assert kernel.constants.get("x") == size
+    assert kernel.computed == ({"x": text} if size is None else {})
 
 
 @pytest.mark.parametrize("text", ["a / b", "a // 0", "-a", "a **  99", "f(a)", "a.b", "1.5 * a", "a <", "[a]", "a @ b"])
-def test_an_expression_of_another_form_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="an axis"):
-        compute_axis(text, {"a": 10, "b": 3}, "an axis")
+def test_an_expression_of_another_form_is_refused(text: str, tmp_path: Path) -> None:
+    axes = AXES | TEN_AND_THREE | {"x": {"type": "expr", "expression": text}}
+    with pytest.raises(InputError, match="the axis x is"):
+        kernel_of(tmp_path, {"q": "tH"}, axes=axes)
 
 
 def test_workloads_say_scales_and_sizes_of_computed_axes(tmp_path: Path) -> None:
@@ -316,7 +318,7 @@ def test_workloads_say_scales_and_sizes_of_computed_axes(tmp_path: Path) -> None
 
 @pytest.mark.torch
 @pytest.mark.parametrize("left_out", ["first", "last"])
-def test_an_end_of_a_call_that_is_left_out_shows(left_out: str) -> None:
+def test_an_end_of_a_call_that_is_left_out_shows(left_out: str, tmp_path: Path) -> None:
     """Outputs of neighbours are not judged, so that no side has one in each call."""
     import torch
 
@@ -328,8 +330,8 @@ def test_an_end_of_a_call_that_is_left_out_shows(left_out: str) -> None:
                 output[qo_indptr[r] : qo_indptr[r + 1]] = 1
         return output
 
-    inputs = {name: ("t", "h", "d") for name in "qkv"} | {"qo_indptr": ("r",), "kv_indptr": ("r",), "sm_scale": ()}
-    form = KernelForm(inputs, {}, {}, batch_of(inputs, {}))
+    inputs = dict.fromkeys("qkv", "tH") | {"qo_indptr": "r", "kv_indptr": "r", "sm_scale": ""}
+    form = kernel_of(tmp_path, inputs).forms()[0]
     outputs = [form.around(run, "run")(*(torch.ones(2, n, 1, 4) for _ in "qkv")) for n in (1, 2, 3)]
     assert sorted(bool((output == 1).all()) for output in outputs) == [False, True, True]
 
@@ -385,7 +387,7 @@ def test_a_mask_beside_requests_is_that_of_each(form: str, tmp_path: Path) -> No
     for bad in mistakes:
         kernel.write_text(str(content["reference"]).replace(good, bad))
         wrong = judge(str(kernel), reference=reference, examples=3)
-        assert wrong.status is Status.FAIL, (bad, wrong)
+        assert wrong.status is reports.Status.FAIL, (bad, wrong)
 
 
 @pytest.mark.torch
@@ -399,7 +401,7 @@ def test_numbers_may_be_added_to_the_scores_of_requests(tmp_path: Path) -> None:
     for good, bad in (("", ""), ("s + allowed", "s + 1.01 * allowed"), ("s + allowed", "s - allowed")):
         kernel.write_text(str(content["reference"]).replace(good, bad))
         judgement = judge(str(kernel), reference=reference, examples=3)
-        assert judgement.passed if not good else judgement.status is Status.FAIL, judgement
+        assert judgement.passed if not good else judgement.status is reports.Status.FAIL, judgement
         if not good:
             assert any("1 were tried" in words for words in judgement.notes), judgement.notes
 

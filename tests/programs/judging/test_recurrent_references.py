@@ -1,6 +1,7 @@
 """References of benchmarks that compute a linear attention, and the kernels judged by them."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,15 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Domain, LinearAttention, judge
+from symattn import Domain, LinearAttention, judge, reports
+from symattn.programs.judging.benchmark import read_benchmark
 from symattn.programs.judging.definition_file import read_definition
-from symattn.programs.judging.judgement import Status
-from symattn.programs.judging.recurrences import (
-    cut_recurrence,
-    domain_of_recurrence,
-    layout_of_arrays,
-    plausible_recurrences,
-)
+from symattn.programs.judging.recurrences import domain_of_recurrence
 from symattn.verification import engine
 from tests.refusals import refuses
 
@@ -86,7 +82,30 @@ def packed_definition() -> dict[str, object]:
     }
 
 
-def test_names_and_axes_say_which_recurrences_are_plausible() -> None:
+@pytest.fixture
+def plausible_recurrences(tmp_path: Path) -> Callable[..., tuple[LinearAttention, ...]]:
+    """Return the linear attentions of a file whose inputs have these axes of constant sizes."""
+
+    def recurrences(arrays: dict[str, tuple[int, ...]], returns_states: bool = False) -> tuple[LinearAttention, ...]:
+        return kernel_of(tmp_path, arrays, returns_states).recurrences
+
+    return recurrences
+
+
+def kernel_of(folder: Path, arrays: dict[str, tuple[int, ...]], returns_states: bool = False) -> Any:
+    sizes = {size for axes in arrays.values() for size in axes}
+    array = {"shape": [], "dtype": "float32"}
+    content = {
+        "axes": {f"of {size}": {"type": "const", "value": size} for size in sizes},
+        "inputs": {name: array | {"shape": [f"of {size}" for size in axes]} for name, axes in arrays.items()},
+        "outputs": {"output": array} | ({"states": array} if returns_states else {}),
+        "reference": "",
+    }
+    (path := folder / "definition.json").write_text(json.dumps(content))
+    return read_definition(str(path))
+
+
+def test_names_and_axes_say_which_recurrences_are_plausible(plausible_recurrences: Any) -> None:
     gated = plausible_recurrences({**ROWS, "g": (2, 64, 4), "beta": (2, 64, 4)})
     assert gated[0] == LinearAttention.named("gated-deltanet")
     by_feature = plausible_recurrences({**ROWS, "gk": (2, 64, 4, 8), "beta": (2, 64, 4)})
@@ -103,7 +122,7 @@ def test_names_and_axes_say_which_recurrences_are_plausible() -> None:
     assert not plausible_recurrences({"x": (2, 64, 32)})
 
 
-def test_arrays_are_recognised_by_the_letters_of_models_of_states() -> None:
+def test_arrays_are_recognised_by_the_letters_of_models_of_states(plausible_recurrences: Any, tmp_path: Path) -> None:
     rows, tokens = (2, 64, 4, 8), (2, 64, 4)
     groups = {"x": rows, "dt": tokens, "A": (4,), "B": (2, 64, 2, 16), "C": (2, 64, 2, 16)}
     mamba = LinearAttention.named("mamba2")
@@ -111,7 +130,7 @@ def test_arrays_are_recognised_by_the_letters_of_models_of_states() -> None:
     assert plausible_recurrences(groups)[0] == replace(mamba, skip=False)
     raw = plausible_recurrences({**groups, "D": (4,), "dt_bias": (4,)})
     assert raw[0] == replace(mamba, step_form="softplus")
-    assert layout_of_arrays(groups) == "bnhd"
+    assert kernel_of(tmp_path, groups).layout == "bnhd"
     finch = dict.fromkeys(("r", "k", "v", "w"), rows)
     assert plausible_recurrences({**finch, "u": (4, 8)})[0] == LinearAttention.named("rwkv6")
     goose = dict.fromkeys(("r", "w", "k", "v", "a", "b"), rows)
@@ -119,10 +138,10 @@ def test_arrays_are_recognised_by_the_letters_of_models_of_states() -> None:
     for name, axes in (("log_a", tokens), ("alpha", tokens), ("decay", rows)):
         assert plausible_recurrences({**ROWS, name: axes}), name
     # B and C alone are those of no states.
-    assert not plausible_recurrences({"A": rows, "B": rows, "C": rows})
+    assert not plausible_recurrences({"A": rows, "B": rows, "C": rows, "D": rows})
 
 
-def test_widths_tell_the_layout_of_a_state(tmp_path: Path) -> None:
+def test_widths_tell_the_layout_of_a_state(plausible_recurrences: Any, tmp_path: Path) -> None:
     wide = {**ROWS, "v": (2, 64, 4, 16), "g": (2, 64, 4), "beta": (2, 64, 4)}
     for state, shape in (("kv", (2, 4, 8, 16)), ("vk", (2, 4, 16, 8))):
         assert {spec.state for spec in plausible_recurrences({**wide, "h0": shape}, True)} == {state}
@@ -166,13 +185,36 @@ def test_heads_are_told_from_tokens() -> None:
     assert domain_of_recurrence(turned, Domain()).max_tokens == 2
 
 
-def test_batches_and_heads_are_cut_and_tokens_stay() -> None:
-    shapes = {**ROWS, "v": (2, 64, 8, 8), "g": (2, 64, 8), "beta": (2, 64, 8), "A_log": (8,), "dt_bias": (8,)}
-    cut = cut_recurrence({name: np.zeros(shape) for name, shape in shapes.items()}, 1024)
-    assert cut is not None
-    assert [a.shape for a in cut[:5]] == [(1, 64, 1, 8)] * 2 + [(1, 64, 2, 8)] + [(1, 64, 2)] * 2
-    assert [a.shape for a in cut[5:]] == [(2,)] * 2
-    assert cut_recurrence({name: np.zeros(shape) for name, shape in ROWS.items()}, 1024) is None
+OF_NUMPY = """
+import numpy as np
+
+class Model:
+    def forward(self, {names}):
+        return v
+
+    __call__ = forward
+
+def get_inputs():
+    return [np.zeros(shape, np.float32) for shape in {shapes}]
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.parametrize("is_recurrence", [True, False])
+def test_batches_and_heads_are_cut_and_tokens_stay(tmp_path: Path, is_recurrence: bool) -> None:
+    n = 1 << 11
+    shapes = {"q": (2, n, 16, 32), "k": (2, n, 16, 32), "v": (2, n, 32, 32)}
+    if is_recurrence:
+        shapes |= {"g": (2, n, 32), "beta": (2, n, 32), "A_log": (32,), "dt_bias": (32,)}
+    (path := tmp_path / "ref.py").write_text(OF_NUMPY.format(names=", ".join(shapes), shapes=[*shapes.values()]))
+    cut = [a.shape for a in read_benchmark(str(path)).arrays]
+    if is_recurrence:  # one head of keys has two of values
+        assert cut[:5] == [(1, n, 8, 32)] * 2 + [(1, n, 16, 32)] + [(1, n, 16)] * 2
+        assert cut[5:] == [(16,)] * 2
+    else:
+        assert cut == [(1, n, 16, 32)] * 2 + [(1, n, 32, 32)]
 
 
 @pytest.mark.torch
@@ -182,12 +224,12 @@ def test_a_module_of_a_recurrence_judges_kernels(tmp_path: Path) -> None:
     as_kernel = MODULE.replace("class Model", "class ModelNew")
     kernel.write_text(as_kernel.replace("beta[:, i, :, None] *", "1.0 *"))
     wrong = judge(str(kernel), reference=str(reference))
-    assert wrong.status is Status.FAIL
+    assert wrong.status is reports.Status.FAIL
     assert wrong.definition.startswith("LinearAttention(feature='identity', normalised=False, gate='token', delta=True")
     kernel.write_text(
         "import torch\nclass ModelNew:\n    def __call__(self, q, k, v, g, beta):\n        return 0 * v\n"
     )
-    assert judge(str(kernel), reference=str(reference)).status is Status.FAIL
+    assert judge(str(kernel), reference=str(reference)).status is reports.Status.FAIL
 
 
 @pytest.mark.torch
@@ -235,12 +277,12 @@ def test_sequences_that_run_together_fail(tmp_path: Path, monkeypatch: pytest.Mo
     together = PACKED.replace("state = initial_state[s]", "state = initial_state[s] if s == 0 else state")
     kernel.write_text(together)
     wrong = judge(str(kernel), reference=str(path))
-    assert wrong.status is Status.FAIL
+    assert wrong.status is reports.Status.FAIL
     assert "values_per_key=2, state='vk'" in wrong.definition
     # Recurrences with norms, or with states of another layout, are far off on the first inputs.
     assert len(bounded) == 1
     kernel.write_text(PACKED.replace("x.repeat_interleave(repeat, 1)", "x.repeat(1, repeat, 1)"))
-    assert judge(str(kernel), reference=str(path)).status is Status.FAIL
+    assert judge(str(kernel), reference=str(path)).status is reports.Status.FAIL
 
 
 @pytest.mark.torch

@@ -6,25 +6,20 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, LayerNorm, Precision, judge
+from symattn import Attention, InputError, Precision, judge, reports
 from symattn.bounds.called_target import Argument, Convention
 from symattn.programs.child import TargetOptions
 from symattn.programs.definitions import Formed
 from symattn.programs.judging import references
-from symattn.programs.judging.benchmark import Benchmark, _cut_together, _plausible_heads
+from symattn.programs.judging.benchmark import Benchmark, read_benchmark
 from symattn.programs.judging.benchmark_inputs import by_definition
 from symattn.programs.judging.hashes import yield_own_files
-from symattn.programs.judging.judgement import Status
 from symattn.programs.judging.references import (
     _describe_too_many_scores,
-    _domain_of_benchmark_shapes,
     _judge_own_inputs,
-    _layout_of_arrays,
     _yield_ways_by_format,
-    named,
 )
 from symattn.programs.loading import load
-from symattn.programs.refusing import NotCallable
 from tests.printed import validator
 
 SCHEMA = validator("judgement")
@@ -112,7 +107,7 @@ def test_the_definition_of_a_reference_is_found_and_judges_the_candidate(folder:
     assert blind["all zeros"] == blind["the mean of the values"] == 1  # in float32 these inputs show both
     SCHEMA.validate(right.as_dict())
     wrong = judge("kernel.py:Mean", reference="ref.py")
-    assert (wrong.status, wrong.exit_code) == (Status.FAIL, 1)
+    assert (wrong.status, wrong.exit_code) == (reports.Status.FAIL, 1)
 
 
 @pytest.mark.torch
@@ -120,13 +115,13 @@ def test_the_definition_of_a_reference_is_found_and_judges_the_candidate(folder:
 def test_a_causal_reference_refuses_a_kernel_without_a_mask(folder: Path) -> None:
     assert judge("kernel.py:Causal", reference="masked.py", examples=10).passed
     wrong = judge("kernel.py", reference="masked.py")
-    assert (wrong.status, wrong.definition) == (Status.FAIL, "Attention(causal=True)")
+    assert (wrong.status, wrong.definition) == (reports.Status.FAIL, "Attention(causal=True)")
 
 
 @pytest.mark.torch
 def test_a_reference_that_computes_no_definition_is_invalid(folder: Path) -> None:
     judgement = judge("kernel.py", reference="none.py")
-    assert (judgement.status, judgement.exit_code) == (Status.INVALID_REFERENCE, 2)
+    assert (judgement.status, judgement.exit_code) == (reports.Status.INVALID_REFERENCE, 2)
     assert "further definitions; hint" in judgement.reason
     assert len(judgement.reason) < 500
     SCHEMA.validate(judgement.as_dict())
@@ -167,7 +162,7 @@ def get_init_inputs():
 def test_heads_that_share_keys_are_read_from_the_shapes(folder: Path) -> None:
     folder.joinpath("grouped.py").write_text(GROUPED)
     tiled = judge("grouped.py:Tiled", reference="grouped.py")
-    assert (tiled.status, tiled.definition) == (Status.FAIL, "Attention(heads=4, kv_heads=2)")
+    assert (tiled.status, tiled.definition) == (reports.Status.FAIL, "Attention(heads=4, kv_heads=2)")
 
 
 @pytest.mark.torch
@@ -185,7 +180,7 @@ def test_a_kernel_whose_heads_share_keys_passes(folder: Path, layout) -> None:
     assert right.passed, right
     assert right.definition == "Attention(heads=4, kv_heads=2)"
     assert right.own_inputs is not None
-    assert judge("grouped.py:Tiled", reference="grouped.py").status is Status.FAIL
+    assert judge("grouped.py:Tiled", reference="grouped.py").status is reports.Status.FAIL
 
 
 @pytest.mark.torch
@@ -194,7 +189,7 @@ def test_a_window_longer_than_small_inputs_is_no_plain_attention(folder: Path) -
     mask = ", torch.ones(200, 200, dtype=torch.bool).triu(-150)"
     windowed = REFERENCE.replace("{causal}", mask).replace("2, 3, 24, 16", "200, 4")
     folder.joinpath("window.py").write_text(windowed.replace("(200, 200", "(*[Q.shape[-2]] * 2"))
-    assert judge("kernel.py", reference="window.py").status is Status.INVALID_REFERENCE
+    assert judge("kernel.py", reference="window.py").status is reports.Status.INVALID_REFERENCE
 
 
 @pytest.mark.torch
@@ -202,7 +197,7 @@ def test_a_layer_with_a_window_longer_than_small_inputs_is_no_plain_one(folder: 
     mask = "attn_mask=torch.ones(*[x.shape[-2]] * 2, dtype=torch.bool).tril().triu(-150)"
     windowed = TOKENS.replace("is_causal=True", mask).replace("2, 20, 16", "2, 200, 16")
     folder.joinpath("window.py").write_text(windowed)
-    assert judge("tokens.py:Model", reference="window.py").status is Status.INVALID_REFERENCE
+    assert judge("tokens.py:Model", reference="window.py").status is reports.Status.INVALID_REFERENCE
 
 
 @pytest.mark.torch
@@ -211,31 +206,38 @@ def test_heads_may_be_among_the_arguments_of_a_model(folder: Path) -> None:
     wrong = folder / "wrong.py"
     wrong.write_text(TOKENS.replace("self.n_head", "self.number").replace("is_causal=True", "scale=0.5"))
     judgement = judge("wrong.py:Model", reference="tokens.py")
-    assert judgement.status is Status.FAIL, judgement
+    assert judgement.status is reports.Status.FAIL, judgement
     assert judgement.definition == "Attention(causal=True, heads=2)"
 
 
-def test_numbers_of_heads_that_a_reference_may_have() -> None:
-    assert _plausible_heads(SimpleNamespace(width=64, h=4), (64, 4, 0.1, True), [(2, 20, 64)]) == (4, 1)
-    assert _plausible_heads(SimpleNamespace(n_head=8), (64, 4), [(2, 20, 64)]) == (8,)
+OF_NUMPY = """
+import numpy as np
+
+class Model:
+    def __init__(self, *numbers):
+        self.__dict__ |= {own}
+
+    def __call__(self, *arrays):
+        return arrays[-1]
+
+def get_inputs():
+    return [np.zeros(shape, np.{dtype}) for shape in {shapes}]
+
+def get_init_inputs():
+    return {init}
+"""
 
 
-@pytest.mark.parametrize(
-    ("spec", "order", "shape", "wanted"),
-    [
-        (Attention(), "nd", (2, 3, 24, 16), "bhnd"),
-        (Attention(heads=4), "nd", (4, 24, 16), "nd"),
-        (Attention(), "bhnd", (3, 24, 16), "bnd"),
-        (Attention(heads=4), "bnhd", (2, 24, 4, 16), "bnhd"),
-        (Attention(), "bnhd", (24, 4, 16), None),
-        (Attention(), "nd", (1, 1, 2, 24, 16), None),
-        (LayerNorm(), "nd", (24, 16), None),
-    ],
-)
-def test_a_candidate_is_called_with_the_axes_of_the_benchmark(spec, order, shape, wanted) -> None:
-    """A reference for any number of axes was called with two, for which the candidate may have no code."""
-    benchmark = Benchmark((), (shape,) * 3)
-    assert _layout_of_arrays(Convention((), layout=order), spec, benchmark) == wanted
+def benchmark_of(folder: Path, own: dict, init: tuple, shapes: list, dtype: str = "float32") -> Benchmark:
+    """Return what is read of the file of a model without torch."""
+    (path := folder / "of_numpy.py").write_text(OF_NUMPY.format(own=own, init=init, shapes=shapes, dtype=dtype))
+    return read_benchmark(str(path))
+
+
+def test_numbers_of_heads_that_a_reference_may_have(tmp_path: Path) -> None:
+    several = benchmark_of(tmp_path, {"width": 64, "h": 4}, (64, 4, 0.1, True), [(2, 20, 64)])
+    assert several.heads == (4, 1)
+    assert benchmark_of(tmp_path, {"n_head": 8}, (64, 4), [(2, 20, 64)]).heads == (8,)
 
 
 def test_own_inputs_of_another_number_of_axes_refute_nothing() -> None:
@@ -263,14 +265,45 @@ def test_own_inputs_are_those_that_the_call_gets() -> None:
     assert (arrays["q"] == np.float64(np.float16(0.1))).all()
 
 
-def test_one_query_of_several_keys_is_a_promise() -> None:
+@pytest.mark.torch
+@pytest.mark.deep
+def test_a_candidate_is_called_with_the_axes_of_the_benchmark(folder: Path) -> None:
+    """A reference for any number of axes was called with two, for which the candidate may have wrong code."""
+    refused = 'raise ValueError(f"{len(axes)} axes before the columns")'
+    own = KERNEL.replace("{axes}", "3").replace(refused, "return 0 * Q")
+    folder.joinpath("own.py").write_text(own)
+    judgement = judge("own.py", reference="ref.py", examples=5)
+    assert judgement.passed, judgement
+
+
+@pytest.mark.torch
+@pytest.mark.deep
+@pytest.mark.parametrize("shapes", ["(2, 3, 1, 16), (2, 3, 24, 16)", "(2, 1, 8, 16), (2, 24, 2, 16)"])
+def test_one_query_of_several_keys_is_a_promise(folder: Path, shapes: str) -> None:
     """A kernel for decoding takes no more, wherever the axis of tokens is."""
-    for shapes in ([(2, 8, 1, 32), (2, 8, 24, 32)], [(2, 1, 8, 32), (2, 24, 2, 32)]):
-        domain = _domain_of_benchmark_shapes(Benchmark((), (*shapes, shapes[1])))
-        assert (domain.decoding, domain.max_tokens, domain.square) == (True, 24, False)
-    several = Benchmark((), ((2, 8, 24, 32), (2, 1, 24, 32), (2, 1, 24, 32)))
-    assert _domain_of_benchmark_shapes(several).square
-    assert not _domain_of_benchmark_shapes(several).decoding
+    query, keys = shapes.removesuffix(")").split("), ")
+    axis = 2 if ", 1, 16" in query else 1
+    turned = "" if axis == 2 else ".transpose(1, 2)"
+    forward = f"""
+    def forward(self, Q, K, V):
+        Q, K, V = (x{turned} for x in (Q, K, V))
+        K, V = (x.repeat_interleave(Q.shape[1] // K.shape[1], 1) for x in (K, V))
+        return torch.nn.functional.scaled_dot_product_attention(Q, K, V){turned}
+"""
+    inputs = f"""
+def get_inputs():
+    return [torch.rand(*shape) for shape in ({query}), {keys}), {keys}))]
+
+def get_init_inputs():
+    return []
+"""
+    head = "import torch\nfrom torch import nn\n\nclass Model(nn.Module):"
+    folder.joinpath("decoding.py").write_text(head + forward + inputs)
+    checked = f"        if Q.shape[{axis}] > 1:\n            return 0 * Q\n        Q, K, V = ("
+    own = head.replace("Model", "ModelNew") + forward.replace("        Q, K, V = (", checked)
+    folder.joinpath("own.py").write_text(own)
+    judgement = judge("own.py", reference="decoding.py", examples=5)
+    assert judgement.passed, judgement
 
 
 def test_a_file_of_another_form_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,22 +315,17 @@ def test_a_file_of_another_form_is_refused(tmp_path: Path, monkeypatch: pytest.M
         judge("kernel.py", reference="missing.py")
 
 
-def test_own_inputs_are_cut_alike() -> None:
-    shapes = [(2, 16, 2048, 128), (2, 16, 4096, 128), (4096, 4096)]
-    arrays = [np.broadcast_to(np.float32(0), shape) for shape in shapes]
-    assert [a.shape for a in _cut_together(arrays, None)] == [(1, 2, 2048, 128), (1, 2, 4096, 128), (4096, 4096)]
-    assert [a.shape[:2] for a in _cut_together(arrays[:2], 1 << 22)] == [(1, 1), (1, 1)]
-    turned = [np.broadcast_to(np.float32(0), (2, n, 16, 128)) for n in (2048, 4096)]
-    assert [a.shape for a in _cut_together(turned, None)] == [(1, 2048, 2, 128), (1, 4096, 2, 128)]
-    grouped = [np.zeros((32, 512, 128)), np.zeros((8, 512, 128))]
-    assert [len(a) for a in _cut_together(grouped, None)] == [32, 8]
+def test_own_inputs_are_cut_alike(tmp_path: Path) -> None:
+    def cut(*shapes: tuple[int, ...], dtype: str = "float32") -> list[tuple[int, ...]]:
+        return [a.shape for a in benchmark_of(tmp_path, {}, (), [*shapes], dtype).arrays]
 
-
-def test_classes_are_made_with_the_arguments_of_the_reference() -> None:
-    benchmark = Benchmark((8, "a"))
-    assert named("kernel.py", benchmark) == "kernel.py:ModelNew(8, 'a')"
-    assert named("kernel.py:Fast", benchmark) == "kernel.py:Fast(8, 'a')"
-    assert named("kernel.py:attention", benchmark) == "kernel.py:attention"
+    shapes = [(2, 16, 1024, 128), (2, 16, 2048, 128), (2048, 1024)]
+    assert cut(*shapes) == [(1, 4, 1024, 128), (1, 4, 2048, 128), (2048, 1024)]
+    # In half precision the scores are few.
+    assert [shape[:2] for shape in cut((2, 2, 2048, 16), (2, 2, 2048, 16), dtype="float16")] == [(1, 1), (1, 1)]
+    turned = [(2, n, 16, 128) for n in (1024, 2048)]
+    assert cut(*turned) == [(1, 1024, 4, 128), (1, 2048, 4, 128)]
+    assert [shape[0] for shape in cut((32, 512, 128), (8, 512, 128))] == [32, 8]
 
 
 def test_a_target_may_be_an_instance(tmp_path: Path) -> None:
@@ -308,7 +336,7 @@ def test_a_target_may_be_an_instance(tmp_path: Path) -> None:
     )
     assert load(f"{path}:Scaled(by=3)").function(None, None, 2) == 6
     for wrong in ("Scaled", "plain()"):
-        with pytest.raises(NotCallable, match=r"hint|instance"):
+        with pytest.raises(InputError, match=r"hint|instance"):
             load(f"{path}:{wrong}")
     with pytest.raises(InputError, match="literals"):
         load(f"{path}:Scaled(print(1))")

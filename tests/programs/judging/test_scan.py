@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from symattn import judge
-from symattn.programs.judging.judgement import Status
+from symattn import judge, reports
 from symattn.programs.judging.scan import notes_of_source
 from tests.programs.judging.hostile import RIGHT
 
@@ -54,6 +53,6 @@ def test_notes_decide_no_status(tmp_path: Path) -> None:
         f"import gc, time\n{RIGHT}\ndef f(q, k, v):\n    return right(q, k, v) if len(q) != 123456789 else v\n"
     )
     judgement = judge(f"{path}:f", examples=5)
-    assert judgement.status is Status.PASS
+    assert judgement.status is reports.Status.PASS
     noted = [words for words in judgement.notes if words.startswith("its source")]
     assert [words.split()[2] for words in noted] == ["imports", "imports", "compares"]

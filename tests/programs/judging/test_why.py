@@ -6,25 +6,23 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
-from symattn import Attention, Evidence, Grade, judge
+from symattn import Attention, Evidence, Grade, judge, reports
 from symattn.bounds.called_target import Outcome
 from symattn.bounds.inputs import Sizes
 from symattn.document.errors import CannotRunHere
 from symattn.programs.child import WithArraysAlone
 from symattn.programs.guard import Tampered
-from symattn.programs.judging import judging
-from symattn.programs.judging.judgement import Status
 from symattn.programs.judging.judging import CandidateJudge
 from symattn.programs.repairing.apart import TrialsInChild
 from symattn.programs.repairing.edit_messages import write_edits
 from symattn.programs.repairing.edits import Edit
 from symattn.programs.repairing.trials import Opened, Screened
 from symattn.programs.verifying import Options
-from symattn.verification.repair import Repair, Replacement
 from symattn.verification.semantics import Difference, IdentityResult
 from tests.printed import validator
 from tests.programs.repairing.programs import FLASH, PLAIN, write
@@ -47,7 +45,7 @@ def test_the_edit_is_sought_on_request_in_the_candidates_own_process(tmp_path: P
     target = f"{write(tmp_path, text)}:attention"
     judgement = judge(target, examples=8, seed=1, why=True)
     SCHEMA.validate(judgement.as_dict())
-    assert judgement.status is Status.FAIL
+    assert judgement.status is reports.Status.FAIL
     assert [r.change for r in judgement.repairs[:1]] == [change] * bool(change)
     assert ("Fix: " in str(judgement.document().text())) == bool(change)
     plain = judge(target, examples=8, seed=1)
@@ -55,7 +53,7 @@ def test_the_edit_is_sought_on_request_in_the_candidates_own_process(tmp_path: P
     assert (plain.reason, plain.counterexample) == (judgement.reason, judgement.counterexample)
 
 
-_EDIT = Edit("axis", 1, 0, (Replacement(3, 0, 3, 1, "a"),), "b", "a")
+_EDIT = Edit("axis", 1, 0, (reports.Replacement(3, 0, 3, 1, "a"),), "b", "a")
 #: A question, and an answer that symattn's own code never gives.
 FORGED: dict[str, tuple[str, tuple[Any, ...], Any]] = {
     "a file": ("open", (), Opened(b"f.py", "")),  # type: ignore[arg-type]
@@ -64,7 +62,7 @@ FORGED: dict[str, tuple[str, tuple[Any, ...], Any]] = {
     "a line before the first": (
         "edits",
         (1,),
-        write_edits([replace(_EDIT, replacements=(Replacement(0, 0, 3, 1, "a"),))]),
+        write_edits([replace(_EDIT, replacements=(reports.Replacement(0, 0, 3, 1, "a"),))]),
     ),
     "edits as objects": ("edits", (1,), [_EDIT]),
     "no list": ("edits", (1,), "7"),
@@ -120,7 +118,9 @@ def test_a_forged_answer_of_an_edited_function_ends_the_search(name: str) -> Non
 
 def test_a_process_names_its_own_file_alone_and_a_function_here_any(tmp_path: Path) -> None:
     path = write(tmp_path, PLAIN)
-    made = Repair(str(path), (Replacement(3, 0, 3, 1, "a"),), "b", "a", "axis", "same", Grade.SAMPLED, None, 1, 1, 1, 1)
+    made = reports.Repair(
+        str(path), (reports.Replacement(3, 0, 3, 1, "a"),), "b", "a", "axis", "same", Grade.SAMPLED, None, 1, 1, 1, 1
+    )
     repairs: Any = SimpleNamespace(repairs=(made, replace(made, file=str(tmp_path / "other.py"))))
     of = CandidateJudge(f"{path}:attention", None, Options())
     assert of._own_repairs(repairs) == (made,)
@@ -129,16 +129,16 @@ def test_a_process_names_its_own_file_alone_and_a_function_here_any(tmp_path: Pa
 
 
 def test_a_candidate_that_ends_the_search_for_its_cause_stays_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    verified = judging.verified
+    verified = patch("symattn.programs.judging.judging.verified").get_original()[0]
 
     def verified_once(candidate: Any, spec: Any, how: Options) -> Any:
         if how.repair:
             raise CannotRunHere("it cannot be judged")
         return verified(candidate, spec, how)
 
-    monkeypatch.setattr(judging, "verified", verified_once)
+    monkeypatch.setattr("symattn.programs.judging.judging.verified", verified_once)
     judgement = judge(lambda q, k, v: v * 0, examples=0, seed=1, why=True)
-    assert judgement.status is Status.FAIL
+    assert judgement.status is reports.Status.FAIL
     assert "The search for a cause ended: it cannot be judged." in judgement.notes
 
 
