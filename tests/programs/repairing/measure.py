@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from symattn import reports
 from symattn.programs.loading import load
 from symattn.programs.verifying import Options, verified
-from symattn.verification.repair import Repair, replaced
 from tests.programs.repairing import one_line, test_drawn
 from tests.programs.repairing.drawn import PROGRAMS
 from tests.programs.repairing.programs import HEAD
@@ -45,7 +45,7 @@ class Measured:
     """What came of a program: its whole repairs, the processor time of the search, and which edits are no twins."""
 
     program: Program
-    repairs: Sequence[Repair]
+    repairs: Sequence[reports.Repair]
     seconds: float
     different: Sequence[str] = field(default_factory=list)
 
@@ -87,7 +87,7 @@ def measured(program: Program, folder: Path) -> Measured:
     calls = _calls_of(right, program) if whole else []
     different = []
     for number, repair in enumerate(whole):
-        text = "\n".join(replaced(program.wrong.split("\n"), repair.replacements))
+        text = "\n".join(reports.replaced(program.wrong.split("\n"), repair.replacements))
         edited = _loaded(folder, f"edited{number}", text, program)
         if not all(_are_alike(edited, right, arguments) for arguments in calls):
             different.append(repair.change)
@@ -128,7 +128,7 @@ def _are_alike(one: Callable[..., Any], other: Callable[..., Any], arguments: tu
         if a.shape != b.shape or not np.array_equal(np.isfinite(a), finite):
             return False
         largest = np.abs(b[finite]).max(initial=1e-20)
-        if (np.abs(a - b)[finite] > _TOLERANCE * largest).any():
+        if (np.abs(a[finite] - b[finite]) > _TOLERANCE * largest).any():
             return False
     return True
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, verify
-from symattn.verification.repair import Repair, replaced
+from symattn import Attention, reports, verify
 from tests.programs.repairing.drawn import MISTAKES, PROGRAMS
 from tests.programs.repairing.programs import HEAD, loaded
 
@@ -65,8 +64,8 @@ def _agree(program: str, one: Callable[..., Any], other: Callable[..., Any]) -> 
         return all(np.abs(a - b).max() < 1e-4 for a, b in pairs)
 
 
-def _edited(folder: Path, text: str, repair: Repair) -> Callable[..., Any]:
-    lines = replaced((HEAD + text.lstrip("\n")).split("\n"), repair.replacements)
+def _edited(folder: Path, text: str, repair: reports.Repair) -> Callable[..., Any]:
+    lines = reports.replaced((HEAD + text.lstrip("\n")).split("\n"), repair.replacements)
     return loaded(folder, "\n".join(lines)[len(HEAD) :], "edited")
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
+from symattn import reports
 from symattn.programs.repairing.edits import Edit, enumerate_edits
 from symattn.programs.repairing.effective_edits import effective_edits
-from symattn.programs.repairing.likelihood import by_likelihood, signs_of
+from symattn.programs.repairing.likelihood import by_likelihood
 from symattn.programs.repairing.observing import observe
 from symattn.programs.repairing.source import Sources
-from symattn.verification.repair import Replacement
 from tests.programs.repairing.programs import loaded
 
 PROGRAM = """
@@ -69,7 +69,7 @@ def test_edits_of_what_raises_are_tried(tmp_path: Path) -> None:
 
 def test_each_rule_has_its_turn_and_no_expression_all_of_them() -> None:
     def edit(rule: str, place: int, node: int, new: str) -> Edit:
-        return Edit(rule, 1, place, (Replacement(1, 0, 1, 1, new),), "a", new, True, node)
+        return Edit(rule, 1, place, (reports.Replacement(1, 0, 1, 1, new),), "a", new, True, node)
 
     several = [edit("operator", 1, 7, "b"), edit("operator", 1, 7, "c"), edit("operator", 1, 8, "d"),
                edit("moved", 1, 9, "e"), edit("operator", 0, 3, "f"), edit("axis", 1, 5, "g")]  # fmt: skip
@@ -79,7 +79,7 @@ def test_each_rule_has_its_turn_and_no_expression_all_of_them() -> None:
 
 def test_many_sums_do_not_come_before_a_mask() -> None:
     def edit(node: int, old: str, new: str) -> Edit:
-        return Edit("operator", 1, 0, (Replacement(node, 0, node, 5, new),), old, new, True, node)
+        return Edit("operator", 1, 0, (reports.Replacement(node, 0, node, 5, new),), old, new, True, node)
 
     sums = [edit(k, "a + b", "a - b") for k in range(1, 9)]
     order = by_likelihood([*sums, edit(9, "m | n", "m & n")], {0})
@@ -87,7 +87,9 @@ def test_many_sums_do_not_come_before_a_mask() -> None:
 
 
 def test_brackets_that_a_place_needs_make_no_other_kind_of_change() -> None:
-    def edit(new: str) -> Edit:
-        return Edit("operator", 1, 0, (Replacement(1, 0, 1, 5, new),), "a * b", new)
+    def edit(node: int, new: str) -> Edit:
+        return Edit("operator", 1, 0, (reports.Replacement(node, 0, node, 5, new),), "a * b", new, True, node)
 
-    assert signs_of(edit("(a + b)")) == signs_of(edit("a + b"))
+    # Each kind of change has its turn.
+    order = by_likelihood([edit(1, "(a + b)"), edit(2, "a + b"), edit(3, "a - b")], {0})
+    assert [e.new for e in order] == ["(a + b)", "a - b", "a + b"]

@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention
+from symattn import Attention, reports
 from symattn.programs.repairing.edits import enumerate_edits
 from symattn.programs.repairing.observing import observe
 from symattn.programs.repairing.source import Sources
 from symattn.programs.verifying import Options
-from symattn.verification.repair import Replacement
 from tests.programs.repairing.programs import loaded
 
 TORCH = """
@@ -185,7 +184,7 @@ def test_methods_of_a_module_of_modules_within_it_and_helpers_are_edited(tmp_pat
     key = next(k for k, f in sources.functions.items() if f.function.__qualname__ == "Core.forward")
     at = next(r for r in sources.functions[key].lines if "self.width" in r).index("self.width")
     line = sources.functions[key].first + 1
-    edited = sources.edited(key, [Replacement(line, at, line, at + 10, "self.width ** 0.5")])
+    edited = sources.edited(key, [reports.Replacement(line, at, line, at + 10, "self.width ** 0.5")])
     module.cores[0].width = 2
     assert torch.equal(edited(x), module(x))
     module.cores[0].width = 4
@@ -204,7 +203,7 @@ def test_a_module_with_weights_is_called_in_another_version(tmp_path: Path) -> N
         weights = {n: np.eye(8) * 3 for n in ("w_q", "w_k", "w_v", "w_o")}
         given = {"x": np.arange(24.0).reshape(3, 8) / 8, **weights}
         at = next(k for k, line in enumerate(found.lines) if "return" in line)
-        removed = Replacement(found.first + at, 15, found.first + at, len(found.lines[at]), "v")
+        removed = reports.Replacement(found.first + at, 15, found.first + at, len(found.lines[at]), "v")
         edited = target.version(sources.edited(key, [removed])).run(given).output
         assert np.abs(edited - 9 * given["x"]).max() < 1e-5
         assert np.abs(target.run(given).output - edited).max() > 0.1
@@ -303,7 +302,7 @@ def test_a_number_of_the_file_is_none_of_a_decorators_file(decorated: Any) -> No
     sources = Sources(decorated)
     (key,) = sources.editable
     node = sources.numbers_of(key)["SCALE"]
-    at = Replacement(node.lineno, node.col_offset, node.lineno, node.end_col_offset or 0, "6")
+    at = reports.Replacement(node.lineno, node.col_offset, node.lineno, node.end_col_offset or 0, "6")
     assert (sources.edited(key, [at])(1), decorated(1)) == (6, 2)
 
 

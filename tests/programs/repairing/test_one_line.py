@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from symattn import Grade
-from symattn.verification.repair import Repair, Replacement
+from symattn import Grade, reports
 from tests.programs.repairing.measure import Measured, Program, measured, programs, table
 
 #: Mistakes that no edit repairs, and why.
@@ -29,10 +28,10 @@ def test_a_mistake_in_one_line_is_repaired_and_each_repair_is_right_on_new_input
 
 def test_the_table_counts_by_tier_and_rule() -> None:
     program = _EVERY[0]
-    at_line = Replacement(program.line, 0, program.line, 1, "a")
+    at_line = reports.Replacement(program.line, 0, program.line, 1, "a")
     repairs = [
-        Repair("f.py", (where,), "b", "a", "term", "same", Grade.SAMPLED, None, tried, 9, 1, 1, tier=2)
-        for where, tried in ((at_line, 7), (Replacement(1, 0, 1, 1, "a"), 11))
+        reports.Repair("f.py", (where,), "b", "a", "term", "same", Grade.SAMPLED, None, tried, 9, 1, 1, tier=2)
+        for where, tried in ((at_line, 7), (reports.Replacement(1, 0, 1, 1, "a"), 11))
     ]
     every = [Measured(program, [repair], 1.0) for repair in repairs] + [Measured(program, [], 3.0)]
     lines = [*table(every)]

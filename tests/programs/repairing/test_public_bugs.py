@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Alibi, Attention, Gradient, LinearAttention, Rotary, verify
-from symattn.verification.repair import Repair, replaced
+from symattn import Alibi, Attention, Gradient, LinearAttention, Rotary, reports, verify
 from tests.programs.repairing import bugs_of_kernels, public_bugs
 from tests.programs.repairing.programs import HEAD, loaded
 from tests.programs.repairing.public_bugs import PublicBug
@@ -60,8 +59,8 @@ def _agree(bug: PublicBug, one: Callable[..., Any], other: Callable[..., Any]) -
     return True
 
 
-def _edited(folder: Path, bug: PublicBug, repair: Repair) -> Callable[..., Any]:
-    lines = replaced((HEAD + bug.text.lstrip("\n")).split("\n"), repair.replacements)
+def _edited(folder: Path, bug: PublicBug, repair: reports.Repair) -> Callable[..., Any]:
+    lines = reports.replaced((HEAD + bug.text.lstrip("\n")).split("\n"), repair.replacements)
     return loaded(folder, "\n".join(lines)[len(HEAD) :], "edited", bug.name)
 
 
