@@ -15,12 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, CannotRun, MissingExtra
-from symattn.bounds.called_target import Runner
+from symattn import Attention, CannotRun, InputError, MissingExtra
 from symattn.programs.child import Child, ProcessLimits
-from symattn.programs.loading import NoSuchAttribute
 from symattn.programs.process import NotDone, apart, seldom
-from symattn.programs.refusing import NotCallable
 from symattn.programs.request import Request
 from tests.programs.programs import RIGHT, Program
 from tests.refusals import refuses
@@ -89,7 +86,7 @@ def alive(pid: int) -> bool:
 def test_a_right_function(program: Program) -> None:
     program(RIGHT)
     with child("attention") as runner:
-        contract: Runner = runner
+        contract: Any = runner
         outcome = contract.run(INPUTS, "strided")
         assert contract.describe() == "attn.py:attention(q, k, v)"
         assert runner.display == "attn.py:attention(q, k, v)"
@@ -251,8 +248,8 @@ def test_files_of_the_user_do_not_replace_our_own_imports(program: Program, monk
 @pytest.mark.parametrize(
     ("target", "kind", "words"),
     [
-        ("attn.py:nothing", NoSuchAttribute, "no function `nothing` in attn.py"),
-        ("attn.py:calls", NotCallable, "of type list"),
+        ("attn.py:nothing", InputError, "no function `nothing` in attn.py"),
+        ("attn.py:calls", InputError, "of type list"),
         ("no_such_module:f", CannotRun, "No module named 'no_such_module'"),
     ],
 )

@@ -9,7 +9,6 @@ from symattn import Attention, Domain, InputError, verify
 from symattn.bounds.inputs import Sizes
 from symattn.programs.calling import agree
 from symattn.programs.calls import Target
-from symattn.programs.graphs import torch_reader
 from symattn.programs.identity import identity
 from symattn.programs.request import Request
 from symattn.verification.semantics import IdentityResult
@@ -218,7 +217,7 @@ def test_where_nothing_can_be_exported_floats_judge_alone(monkeypatch: pytest.Mo
     def broken() -> None:
         raise InputError("torch cannot export")
 
-    monkeypatch.setattr(torch_reader, "warm", broken)
+    monkeypatch.setattr("symattn.programs.graphs.torch_reader.warm", broken)
     report = verify(in_place, framework="torch", examples=0)
     assert report.verdict.value == "no fault"
     assert any("torch cannot export" in note for note in report.notes)

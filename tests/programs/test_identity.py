@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Domain, Evidence, Grade, Refused, kind
-from symattn.arrays.modular import modular
+from symattn import Attention, Domain, Evidence, Grade, Refused, kind, kinds
 from symattn.bounds.called_target import Convention
 from symattn.bounds.inputs import Sizes
 from symattn.programs import identity as tested
@@ -21,11 +20,12 @@ from symattn.programs.calls import Target
 from symattn.programs.request import Request
 from symattn.programs.substitute import substitute
 from symattn.programs.target import target
-from symattn.verification.semantics import SIZES, IdentityResult
+from symattn.verification.semantics import IdentityResult
 from tests.arrays.users import RIGHT, Program
 from tests.faults.collection.every import chosen
 from tests.faults.collection.heads import multihead
 from tests.programs import numpy_programs as programs
+from tests.sizes import SIZES
 
 SMALL = (Sizes(), Sizes(4, 9, 16, 5))
 SQUARE = (Sizes(5, 5, 4, 3), Sizes(4, 4, 16, 4))
@@ -132,7 +132,7 @@ def test_what_runs_by_dispatch_alone_runs_with_replaced_globals(program: Program
     if "heads" in program.__name__:
         by_name = {f.__name__: f for f in RIGHT}
         other = by_name["two_heads" if program is not by_name["two_heads"] else "two_heads_in_a_list"]
-        of = modular(seed=1)
+        of = kinds.modular(seed=1)
         q, k, v = of.lift(np.arange(32).reshape(4, 8) % 3), of.letters(4, 8), of.letters(4, 8)
         assert (substitute(program, of)(q, k, v) == other(q, k, v)).all()
         return
@@ -203,9 +203,8 @@ def test_primes_are_chosen_in_which_roots_exist() -> None:
     """√13 exists in few pairs; they are found, and the function is run on those."""
     found = identity(programs.root_by_math, Attention(), sizes=[Sizes(2, 3, 13, 2)])
     assert found.agrees
-    from symattn.arrays.residues import primes
 
-    assert all(primes.has_root(13, m) for pair in found.pairs for m in pair)
+    assert all(kinds.has_root(13, m) for pair in found.pairs for m in pair)
 
 
 def test_a_function_that_changes_its_inputs_is_compared_with_what_they_were() -> None:
@@ -269,7 +268,7 @@ def test_a_smaller_epsilon_takes_more_pairs() -> None:
 def test_nothing_of_the_users_module_is_changed() -> None:
     before = dict(vars(programs))
     cells = programs.made_by_a_closure(lambda d: 1).__closure__
-    of = modular(seed=1)
+    of = kinds.modular(seed=1)
     substitute(programs.mask_from_a_cache, of)(of.letters(2, 4), of.letters(3, 4), of.letters(3, 2))
     assert dict(vars(programs)) == before
     assert programs.np is np
@@ -296,7 +295,7 @@ def test_helpers_of_other_modules_of_the_users_are_followed(monkeypatch: pytest.
         return out
 
     assert identity(attention, Attention(), sizes=SMALL).agrees
-    of = modular(seed=1)
+    of = kinds.modular(seed=1)
     with pytest.raises(Exception, match=r"modular|written"):
         attention(of.letters(2, 4), of.letters(3, 4), of.letters(3, 2))
 
@@ -345,7 +344,7 @@ def test_a_method_of_an_object_and_functions_that_call_each_other() -> None:
 
 
 def test_roots_of_plain_numbers_are_exact_and_others_stay_floats() -> None:
-    of = modular(seed=1)
+    of = kinds.modular(seed=1)
 
     def program(x: Any) -> Any:
         import math

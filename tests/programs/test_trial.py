@@ -2,22 +2,22 @@
 
 import functools
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from symattn import Attention, Domain, LinearAttention, Precision, verify
-from symattn.bounds.called_target import Argument, Convention, Layout
+from symattn.bounds.called_target import Argument, Convention
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.programs import definitions
 from symattn.programs.calls import Target
-from symattn.programs.layouts import argument, documented, lettered
+from symattn.programs.layouts import documented, lettered
 from symattn.programs.request import Request
 from symattn.programs.target import target
 from symattn.programs.trial import ConventionTrial
 from symattn.programs.verifying import requested
-from symattn.verification.probing.probes import small
 from tests.faults.programs import softmax
 from tests.verification.naming import convicts
 
@@ -114,7 +114,7 @@ def of_tokens(x: Any, w_q: Any, w_k: Any, w_v: Any) -> Any:
         (tokens_first_unscaled, TWO, "bnhd"), (heads_mixed, Attention(), "bnhd"), (heads_mixed, TWO, "bnhd"),
     ],
 )  # fmt: skip
-def test_layouts(function: Callable[..., Any], spec: Attention, layout: Layout) -> None:
+def test_layouts(function: Callable[..., Any], spec: Attention, layout: str) -> None:
     convention = settled(function, spec)
     assert convention.layout == layout
     assert any("by trial" in n for n in convention.notes) == (layout != "nd")
@@ -262,6 +262,19 @@ def test_a_mask_is_passed_only_where_the_function_is_not_causal_without() -> Non
     assert "mask" not in settled(by_itself, causal).printed
 
 
+def argument(one: Argument, how: Convention, inputs: Any) -> Any:
+    """What a function is passed for one of its arguments."""
+    passed: list[Any] = []
+
+    def function(argument: Any) -> Any:
+        passed.append(argument)
+        return inputs["v"]
+
+    outcome = Target(function, replace(how, arguments=(replace(one, positional=True),))).run(inputs)
+    assert outcome.error is None, outcome.error
+    return passed[0]
+
+
 def test_masks_of_several_items_differ_and_arrive_at_their_items() -> None:
     keep = np.array([[True, False, True], [True, True, False]])
     inputs = {"q": np.ones((2, 4, 5, 1)), "k": np.ones((2, 4, 3, 1)), "v": np.ones((2, 4, 3, 1)), "keep": keep[:, None]}
@@ -276,7 +289,7 @@ def test_masks_of_several_items_differ_and_arrive_at_their_items() -> None:
 def test_labels_of_queries_are_as_many_as_queries() -> None:
     """Beside more keys than queries, in a batch too."""
     inputs = {"q": np.ones((2, 3, 1)), "k": np.ones((2, 5, 1)), "v": np.ones((2, 5, 1)), "doc_q": np.array([0, 1, 1])}
-    how = Convention((), "bnd")
+    how = Convention((), layout="bnd")
     made = argument(Argument("q_segment_ids", "doc_q", form="bk"), how, inputs)
     assert made.tolist() == [[0, 1, 1], [0, 1, 1]]
 
@@ -285,6 +298,8 @@ def test_labels_of_queries_are_as_many_as_queries() -> None:
     ("labels", "bounds"),
     [
         ([0, 0, 1, 1, 2], [0, 2, 4, 5]),
+        ([1, 1, 2, 2, 2], [0, 2, 5]),
+        ([0, 0, 1, 1, 10**12], [0, 0, 2, 4, 4, 4, 5, 5]),  # those around the labels stand for all that are skipped
         ([0, 0, 1, 1, 4], [0, 0, 2, 4, 4, 4, 5, 5]),  # labels that are skipped: empty documents, at both ends as well
     ],
 )
@@ -314,7 +329,7 @@ def test_documents_by_bounds_of_queries_and_of_keys() -> None:
         ("einsum('bhts,bshd->bthd', p, v)", set()), ("a, b -> c", set()),
     ],
 )  # fmt: skip
-def test_what_the_documentation_and_the_letters_of_einsum_say(text: str, layouts: Collection[Layout]) -> None:
+def test_what_the_documentation_and_the_letters_of_einsum_say(text: str, layouts: Collection[str]) -> None:
     def function() -> None: ...
 
     function.__doc__, function.__code__ = text, compile("def f(): pass", "nowhere", "exec").co_consts[0]
@@ -433,12 +448,14 @@ def test_every_form_of_a_mask_that_runs_is_judged() -> None:
             assert settled(right, spec, layout="bhnd").reservations == (), spec
 
 
-def agrees(function: Callable[..., Any], spec: Attention, layout: Layout, **told: Any) -> bool:
+def agrees(function: Callable[..., Any], spec: Attention, layout: str, **told: Any) -> bool:
     """Whether the function gives the specification's output for random inputs in the forms that were determined."""
     called = target(function, Request.of(spec, framework="numpy", layout=layout, **told))
     assert isinstance(called, Target)
     maker, rng = Maker(spec, called.convention, Precision.of("float64"), Domain()), np.random.default_rng(0)
-    inputs = maker.make(Sizes(4, 6, 4, 2, batch=maker.batch_axes(maker.batches)), small(rng), rng)
+    inputs = maker.make(
+        Sizes(4, 6, 4, 2, batch=maker.batch_axes(maker.batches)), lambda name, shape: rng.integers(-2, 3, shape), rng
+    )
     return bool(np.allclose(called.run(inputs).output, spec(**inputs), atol=1e-12))
 
 
@@ -533,7 +550,7 @@ _MASKED = {"causal": Attention(causal=True), "padding": PADDED}
 @pytest.mark.parametrize("what", _MASKED)
 @pytest.mark.parametrize("numbers", _CHANGES)
 @pytest.mark.parametrize("layout", ["auto", "bhnd"])
-def test_masks_as_numbers(what: str, numbers: str, layout: Any) -> None:
+def test_masks_as_numbers(what: str, numbers: str, layout: str) -> None:
     if what == "padding":
 
         def function(q: Any, k: Any, v: Any, attention_mask: Any) -> Any:

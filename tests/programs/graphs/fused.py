@@ -7,8 +7,7 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from symattn.programs.graphs.running import run
-from symattn.programs.program import read
+from symattn import graphs
 
 FLOAT = TensorProto.FLOAT
 
@@ -32,8 +31,8 @@ def of_arrays(given: Mapping[str, np.ndarray], outputs: str = "Y", opset: int = 
 
 def computed(model: Any, given: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """The first output by symattn in float64, and by ONNX's reference evaluator."""
-    graph = read(model)
-    (ours,) = run(graph, given, given["Q"])
+    graph = graphs.read(model)
+    (ours,) = graphs.run(graph, given, given["Q"])
     return ours, ReferenceEvaluator(model).run(list(graph.outputs), dict(given))[0]
 
 

@@ -11,8 +11,6 @@ pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper
 
 from symattn import Attention, InputError, graphs
-from symattn.programs.graphs.running import run
-from symattn.programs.program import read
 
 pytestmark = pytest.mark.onnx
 _PAST = ["past_key", "past_value"]
@@ -101,7 +99,7 @@ def test_a_node_gives_what_the_runtime_gives(name: str) -> None:
 
 def _computed(made: Any, given: Mapping[str, np.ndarray]) -> Any:
     wide = {n: a.astype(np.float64) if a.dtype == np.float32 else a for n, a in given.items()}
-    return run(read(made), wide, wide["query"])[0]
+    return graphs.run(graphs.read(made), wide, wide["query"])[0]
 
 
 @pytest.mark.parametrize("name", [n for n in READ if n not in ("plain", "shared heads")])

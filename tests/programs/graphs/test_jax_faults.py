@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from symattn import Attention, graphs
-from symattn.programs.graphs.jax_reader import traced
 from symattn.programs.identity import identity
 from symattn.programs.target import target
 from symattn.programs.verifying import requested
-from symattn.verification.semantics import SIZES
+from tests.sizes import SIZES
 
 jax = pytest.importorskip("jax")
 jnp, lax, nn = jax.numpy, jax.lax, jax.nn
@@ -75,7 +74,7 @@ RIGHT = {
 
 def verdict(function: Callable[..., Any]) -> Any:
     q = jax.ShapeDtypeStruct((2, 2, 5, 4), jnp.float32)
-    return graphs.verify_graph(traced(function, q, q, q), Attention(causal=True, heads=2))
+    return graphs.verify_graph(graphs.traced(function, q, q, q), Attention(causal=True, heads=2))
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -1,6 +1,7 @@
 """Jaxprs of JAX: attention of the library, spelled out, of equinox and as flax has it; right and with faults."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,10 +12,8 @@ import pytest
 from symattn import Attention, Domain, Gradient, InputError, LinearAttention, Verdict, graphs, verify
 from symattn.bounds.inputs import Sizes
 from symattn.programs.graphs.graph_program import GraphProgram, MeasuredSizes
-from symattn.programs.graphs.jax_reader import _fixed_and_carried, _JaxprReader, traced
+from symattn.programs.graphs.jax_reader import _fixed_and_carried, _JaxprReader
 from symattn.programs.graphs.judging import Derivative, _find_fault_of_difference, _of_gradient, inputs_of
-from symattn.programs.graphs.linear_systems import order_rows
-from symattn.programs.program import read
 from symattn.verification.semantics import Difference
 from tests.refusals import refuses
 
@@ -93,7 +92,7 @@ def test_the_library_is_tested(told: dict[str, Any], more: dict[str, Any], spec:
         function = lambda q, k, v, mask: jax.nn.dot_product_attention(q, k, v, bias=mask[None, None])  # noqa: E731
     else:
         function = library(**told)
-    assert is_tested(graphs.verify_graph(traced(function, q, k, k, layout="bnhd", **given), spec))
+    assert is_tested(graphs.verify_graph(graphs.traced(function, q, k, k, layout="bnhd", **given), spec))
 
 
 def without_batch(q: Any, k: Any, v: Any) -> Any:
@@ -108,10 +107,10 @@ def heads_second(q: Any, k: Any, v: Any) -> Any:
 
 def test_layouts_mean_what_their_letters_say() -> None:
     assert is_tested(
-        graphs.verify_graph(traced(without_batch, *[shaped(2, 5, 4)] * 3, layout="hnd"), Attention(heads=2))
+        graphs.verify_graph(graphs.traced(without_batch, *[shaped(2, 5, 4)] * 3, layout="hnd"), Attention(heads=2))
     )
     assert is_tested(
-        graphs.verify_graph(traced(heads_second, *[shaped(5, 2, 4)] * 3, layout="nhd"), Attention(heads=2))
+        graphs.verify_graph(graphs.traced(heads_second, *[shaped(5, 2, 4)] * 3, layout="nhd"), Attention(heads=2))
     )
     q = shaped(5, 2, 4)
     for given, layout, words in (
@@ -121,12 +120,12 @@ def test_layouts_mean_what_their_letters_say() -> None:
         ((q, q, shaped(3, 2, 4)), "nhd", "in the layout nhd k has n = 5, and v n = 3"),
         ((q, shaped(5, 7, 4), shaped(5, 6, 4)), "bnd", "in the layout bnd k has n = 7, and v n = 6"),
     ):
-        refuses(traced, lambda q, k, v: q, *given, layout=layout, says=words)
+        refuses(graphs.traced, lambda q, k, v: q, *given, layout=layout, says=words)
 
 
 def test_heads_and_tokens_of_all_numbers_are_proved() -> None:
     q = shaped("b", "n", 2, 4)
-    report = graphs.verify_graph(traced(library(is_causal=True), q, q, q, layout="bnhd"), TWO, prove=True)
+    report = graphs.verify_graph(graphs.traced(library(is_causal=True), q, q, q, layout="bnhd"), TWO, prove=True)
     assert is_tested(report)
     assert (report.checks[1].name, report.checks[1].grade.value) == ("all b, n", "proved")
 
@@ -137,7 +136,9 @@ def test_heads_and_tokens_of_all_numbers_are_proved() -> None:
 def test_what_is_spelled_out_is_proved_for_all_sizes(least: Any) -> None:
     q = shaped("b", "n", 4)
     least = jnp.finfo(jnp.float32).min if least == "least" else least
-    report = graphs.verify_graph(traced(lambda q, k, v: spelled(q, k, v, "", least), q, q, q), Attention(causal=True))
+    report = graphs.verify_graph(
+        graphs.traced(lambda q, k, v: spelled(q, k, v, "", least), q, q, q), Attention(causal=True)
+    )
     assert is_tested(report)
     assert report.checks[1].grade.value == "proved"
 
@@ -148,23 +149,23 @@ def test_lengths_that_are_printed_as_powers_are_read() -> None:
         s = (q @ k.T / jnp.sqrt(q.shape[-1])).reshape(n * n)
         return jax.nn.softmax(s.reshape(n, n)) @ v
 
-    report = graphs.verify_graph(traced(flattened, *[shaped("n", 4)] * 3), Attention())
+    report = graphs.verify_graph(graphs.traced(flattened, *[shaped("n", 4)] * 3), Attention())
     assert [check.grade.value for check in report.checks] == ["tested", "proved"]
 
 
 @pytest.mark.parametrize(("fault", "step"), [("scale", "scale"), ("flipped", "mask")])
 def test_faults_are_named(fault: str, step: str) -> None:
     q = shaped("b", "n", 4)
-    report = graphs.verify_graph(traced(spelled, q, q, q, fault=fault), Attention(causal=True))
+    report = graphs.verify_graph(graphs.traced(spelled, q, q, q, fault=fault), Attention(causal=True))
     assert (report.verdict.value, report.faults[0].step) == ("fault", step)
 
 
 def test_a_layer_as_flax_has_it() -> None:
     x, params = shaped("b", "n", 8), parameters(8, 2, 4)
-    report = graphs.verify_graph(traced(flax, x, params), TWO, prove=False)
+    report = graphs.verify_graph(graphs.traced(flax, x, params), TWO, prove=False)
     assert is_tested(report)
     assert "w_o = out.kernel" in " ".join(report.notes)
-    wrong = graphs.verify_graph(traced(flax, x, params, "heads"), TWO, prove=False)
+    wrong = graphs.verify_graph(graphs.traced(flax, x, params, "heads"), TWO, prove=False)
     assert (wrong.verdict.value, wrong.checks[0].grade.value) == ("fault", "refuted")
 
 
@@ -175,10 +176,12 @@ def test_a_module_of_equinox() -> None:
     def causal(module: Any, x: Any) -> Any:
         return module(x, x, x, mask=jnp.tril(jnp.ones((x.shape[0], x.shape[0]), bool)))
 
-    report = graphs.verify_graph(traced(causal, module, shaped("n", 8)), TWO, prove=False)
+    report = graphs.verify_graph(graphs.traced(causal, module, shaped("n", 8)), TWO, prove=False)
     assert is_tested(report)
     assert "w_q = query_proj.weight, transposed" in " ".join(report.notes)
-    assert graphs.verify_graph(traced(causal, module, shaped("n", 8)), Attention(heads=2)).verdict.value == "fault"
+    assert (
+        graphs.verify_graph(graphs.traced(causal, module, shaped("n", 8)), Attention(heads=2)).verdict.value == "fault"
+    )
 
 
 def tiles(q: Any, k: Any, v: Any, kept: bool = True) -> Any:
@@ -199,8 +202,8 @@ def tiles(q: Any, k: Any, v: Any, kept: bool = True) -> Any:
 
 def test_a_scan_over_tiles_is_unrolled() -> None:
     q = shaped(2, 6, 4)
-    assert is_tested(graphs.verify_graph(traced(tiles, q, q, q), Attention()))
-    assert graphs.verify_graph(traced(tiles, q, q, q, False), Attention()).verdict.value == "fault"
+    assert is_tested(graphs.verify_graph(graphs.traced(tiles, q, q, q), Attention()))
+    assert graphs.verify_graph(graphs.traced(tiles, q, q, q, False), Attention()).verdict.value == "fault"
 
 
 def test_groups_of_operands_of_a_scan_are_read_as_newer_versions_give_them() -> None:
@@ -215,7 +218,7 @@ def test_arrays_may_be_put_on_a_device() -> None:
         return jax.nn.softmax(q @ k.T * q.shape[-1] ** -0.5) @ v
 
     q = shaped(3, 4)
-    assert is_tested(graphs.verify_graph(traced(there, q, q, q), Attention()))
+    assert is_tested(graphs.verify_graph(graphs.traced(there, q, q, q), Attention()))
 
 
 # -- gradients ---------------------------------------------------------------------------------------------------------
@@ -233,11 +236,13 @@ def are_tested(report: Any) -> bool:
 def test_gradients_are_tested() -> None:
     q, k = shaped(2, 5, 4, 4), shaped(2, 5, 2, 4)
     spec = Gradient(Attention(causal=True, heads=4, kv_heads=2))
-    assert are_tested(graphs.verify_graph(traced(back(library(is_causal=True)), q, k, k, q, layout="bnhd"), spec))
+    assert are_tested(
+        graphs.verify_graph(graphs.traced(back(library(is_causal=True)), q, k, k, q, layout="bnhd"), spec)
+    )
     x = shaped("n", 4)
-    assert are_tested(graphs.verify_graph(traced(back(spelled), x, x, x, x), Gradient(Attention(causal=True))))
+    assert are_tested(graphs.verify_graph(graphs.traced(back(spelled), x, x, x, x), Gradient(Attention(causal=True))))
     summed = jax.grad(lambda q, k, v: spelled(q, k, v).sum(), argnums=(0, 1, 2))
-    assert are_tested(graphs.verify_graph(traced(summed, x, x, x), Gradient(Attention(causal=True))))
+    assert are_tested(graphs.verify_graph(graphs.traced(summed, x, x, x), Gradient(Attention(causal=True))))
 
 
 def by_hand(unscaled: bool, stopped: bool = False) -> Callable[..., Any]:
@@ -260,11 +265,11 @@ def by_hand(unscaled: bool, stopped: bool = False) -> Callable[..., Any]:
 
 def test_a_wrong_backward_pass_is_named() -> None:
     x, spec = shaped(3, 4), Gradient(Attention())
-    assert are_tested(graphs.verify_graph(traced(back(by_hand(False)), x, x, x, x), spec))
-    report = graphs.verify_graph(traced(back(by_hand(True)), x, x, x, x), spec)
+    assert are_tested(graphs.verify_graph(graphs.traced(back(by_hand(False)), x, x, x, x), spec))
+    report = graphs.verify_graph(graphs.traced(back(by_hand(True)), x, x, x, x), spec)
     assert (report.verdict.value, report.faults[0].cause) == ("fault", "dK is not scaled")
     assert [c.grade.value for c in report.checks] == ["tested", "refuted", "tested"]
-    assert graphs.verify_graph(traced(back(by_hand(False, True)), x, x, x, x), spec).verdict.value == "fault"
+    assert graphs.verify_graph(graphs.traced(back(by_hand(False, True)), x, x, x, x), spec).verdict.value == "fault"
 
 
 def test_a_cause_of_gradients_explains_many_queries_too() -> None:
@@ -274,7 +279,7 @@ def test_a_cause_of_gradients_explains_many_queries_too() -> None:
         return jax.nn.softmax(jnp.where((j <= i) | (j >= 7), s, -1e30)) @ v
 
     queries, keys = shaped("n", 4), shaped(9, 4)
-    graph = read(traced(back(open_from_the_eighth_key), queries, keys, keys, queries))
+    graph = graphs.read(graphs.traced(back(open_from_the_eighth_key), queries, keys, keys, queries))
     spec: Any = Derivative(Attention(causal=True), "q")
     program, few = GraphProgram.of(graph, spec), Sizes(2, 9, 4, 4, 4)
     given = inputs_of(program, few, 0)
@@ -329,7 +334,7 @@ def long(q: Any, k: Any, v: Any) -> Any:
 def test_what_is_not_read_is_one_line(function: Callable[..., Any], words: str) -> None:
     x = shaped(3, 4)
     with pytest.raises(InputError, match=words) as error:
-        graphs.verify_graph(traced(function, x, x, x))
+        graphs.verify_graph(graphs.traced(function, x, x, x))
     assert "\n" not in str(error.value)
 
 
@@ -379,14 +384,28 @@ def test_systems_of_equations_are_solved_on_residues(solve: Any, right: bool) ->
 
 def test_rows_are_ordered_as_jax_orders_them() -> None:
     pivots = np.array([[2, 1, 3, 3], [0, 3, 2, 3]])
-    expected = lax.linalg.lu_pivots_to_permutation(jnp.asarray(pivots, jnp.int32), 4)
-    assert (order_rows(pivots, 4) == np.asarray(expected)).all()
+    ordered = lambda q: lax.linalg.lu_pivots_to_permutation(q, 4)  # noqa: E731
+    (computed,) = graphs.run(
+        graphs.traced(ordered, jax.ShapeDtypeStruct(pivots.shape, jnp.int32)), {"q": pivots}, np.ones(1)
+    )
+    assert (computed == np.asarray(ordered(jnp.asarray(pivots, jnp.int32)))).all()
+
+
+def test_a_parameter_that_is_not_taken_is_named() -> None:
+    x = shaped(3, 4)
+    graph = graphs.traced(lambda q, k, v: spelled(jnp.squeeze(q[None], 0), k, v), x, x, x)
+    nodes = tuple(
+        replace(node, attributes={**node.attributes, "mode": "clip"}) if node.operator == "squeeze" else node
+        for node in graph.nodes
+    )
+    with pytest.raises(InputError, match=r"squeeze \(.*\): mode = 'clip' is not read$"):
+        graphs.verify_graph(replace(graph, nodes=nodes), Attention(causal=True))
 
 
 def test_nan_in_a_function_is_one_line() -> None:
     x = shaped(3, 4)
     with pytest.raises(InputError, match="NaN"):
-        graphs.verify_graph(traced(lambda q, k, v: spelled(q, k, v) * jnp.nan, x, x, x), Attention(causal=True))
+        graphs.verify_graph(graphs.traced(lambda q, k, v: spelled(q, k, v) * jnp.nan, x, x, x), Attention(causal=True))
 
 
 def test_the_page_shows_what_is_found() -> None:
@@ -413,7 +432,7 @@ def test_open_lengths_are_tried_in_several_blocks(block: int, verdict: Verdict) 
 
     n, m = jax.export.symbolic_shape("n, m")
     queries, keys = (jax.ShapeDtypeStruct((length, 4), jnp.float32) for length in (n, m))
-    report = graphs.verify_graph(traced(blocks, queries, keys, keys))
+    report = graphs.verify_graph(graphs.traced(blocks, queries, keys, keys))
     assert report.verdict is verdict
     if verdict is Verdict.NO_FAULT:
         assert report.largest.residues == {"n_q": 140, "n_k": 270, "d_k": 4, "d_v": 4}
@@ -437,8 +456,8 @@ class NotAtSeven(GraphProgram):
 
 def test_a_graph_need_not_run_at_smaller_sizes() -> None:
     queries, keys = shaped("n", 4), shaped("m", 4)
-    graph = traced(lambda q, k, v: jax.nn.softmax(q @ k.T / 2.5) @ v, queries, keys, keys)
-    of = GraphProgram.of(read(graph), Attention())
+    graph = graphs.traced(lambda q, k, v: jax.nn.softmax(q @ k.T / 2.5) @ v, queries, keys, keys)
+    of = GraphProgram.of(graphs.read(graph), Attention())
     program, sizes = NotAtSeven(of.graph, of.spec, of.slots, of.sizes), Sizes(9, 9, 4, 4, 4)
     fault = _find_fault_of_difference(program, Difference((0, 0), sizes, (), ""), 0)
     assert fault is not None

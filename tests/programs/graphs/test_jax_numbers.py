@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 from symattn import Attention, InputError, Refused, graphs
-from symattn.programs.graphs.jax_reader import traced
-from symattn.programs.graphs.running import run
 
 jax = pytest.importorskip("jax")
 jnp, lax, nn = jax.numpy, jax.lax, jax.nn
@@ -18,8 +16,8 @@ pytestmark = pytest.mark.jax
 
 def read(function: Callable[[], Any]) -> Any:
     """What is read of numbers that no input has a part in, in float64."""
-    graph = traced(lambda x: function() + x, jax.ShapeDtypeStruct((), jnp.float32))
-    return run(graph, {graph.inputs[0].name: np.zeros(())}, np.zeros(1))[0]
+    graph = graphs.traced(lambda x: function() + x, jax.ShapeDtypeStruct((), jnp.float32))
+    return graphs.run(graph, {graph.inputs[0].name: np.zeros(())}, np.zeros(1))[0]
 
 
 def ratio() -> Any:
@@ -94,7 +92,7 @@ def masked(seen: Callable[[Any], Any]) -> Callable[..., Any]:
 
 def verified(seen: Callable[[Any], Any]) -> str:
     x = jax.ShapeDtypeStruct((5, 4), jnp.float32)
-    return str(graphs.verify_graph(traced(masked(seen), x, x, x), Attention(causal=True)).verdict.value)
+    return str(graphs.verify_graph(graphs.traced(masked(seen), x, x, x), Attention(causal=True)).verdict.value)
 
 
 def test_masks_of_floats_and_of_a_largest_position_are_read() -> None:
@@ -119,7 +117,7 @@ def test_positions_of_all_numbers_are_not_proved_in_bits_and_narrow_types(
 ) -> None:
     (n,) = jax.export.symbolic_shape("n")
     x = jax.ShapeDtypeStruct((n, 4), jnp.float32)
-    report = graphs.verify_graph(traced(masked(seen), x, x, x), Attention(causal=True), prove=True)
+    report = graphs.verify_graph(graphs.traced(masked(seen), x, x, x), Attention(causal=True), prove=True)
     assert not any(c.grade.value == "proved" for c in report.checks)
     assert words in " ".join(report.notes)
 
@@ -131,5 +129,8 @@ def test_a_scan_of_no_turns_is_refused_where_it_has_rows() -> None:
 
     x = jax.ShapeDtypeStruct((5, 4), jnp.float32)
     with pytest.raises(InputError, match="rows of a scan of 0 turns are not read"):
-        traced(scanned, x, x, x)
-    assert graphs.verify_graph(traced(scanned, x, x, x, rows=False), Attention(causal=True)).verdict.value == "no fault"
+        graphs.traced(scanned, x, x, x)
+    assert (
+        graphs.verify_graph(graphs.traced(scanned, x, x, x, rows=False), Attention(causal=True)).verdict.value
+        == "no fault"
+    )

@@ -13,9 +13,8 @@ import onnx
 from onnx import TensorProto, helper
 
 from symattn import Attention, graphs
+from symattn.graphs import proved
 from symattn.programs.graphs.graph_program import GraphProgram
-from symattn.programs.graphs.onnx_reader import _read_onnx_graph_input
-from symattn.programs.program import read
 from symattn_cli.main import main
 from tests.programs.graphs.models import bare, layer
 from tests.refusals import refuses
@@ -114,7 +113,7 @@ def test_a_window_that_only_the_graph_has_is_refuted() -> None:
     assert (report.verdict.value, report.exit_code) == ("fault", 1)
     assert {report.checks[-1].grade.value, report.grade.grade.value} == {"refuted"}
     # Several blocks of tokens show it; a window longer than these is left to the proof, which refutes both alike.
-    evidence, *_ = graphs.proved(GraphProgram.of(read(model), spec))
+    evidence, *_ = proved(GraphProgram.of(graphs.read(model), spec))
     assert evidence.grade.value == "refuted"
 
 
@@ -189,7 +188,28 @@ def test_options_of_calls_are_refused(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_axes_without_names_have_lengths_of_their_own() -> None:
     """Two inputs whose names are equally long are not equally long themselves."""
-    (query, value) = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [None, 4]) for name in ("query", "value"))
-    first, second = (_read_onnx_graph_input("model", x, k).shape for k, x in enumerate((query, value)))
+    names = ("query", "value")
+    arrays = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [None, 4]) for name in (*names, "output")]
+    node = helper.make_node("MatMul", [*names], ["output"])
+    opset = helper.make_opsetid("", 21)
+    model = helper.make_model(helper.make_graph([node], "node", arrays[:2], arrays[2:]), opset_imports=[opset])
+    first, second = (x.shape for x in graphs.read(model).inputs)
     assert first != second
     assert (first[1], second[1]) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("operator", "attributes", "words"),
+    [
+        ("MatMul", {"alpha": 2.0}, "MatMul: alpha = 2.0 is not read"),
+        ("Concat", {}, "Concat: axis is missing"),
+    ],
+)
+def test_an_attribute_that_is_not_taken_or_missing_is_named(
+    operator: str, attributes: dict[str, float], words: str
+) -> None:
+    model = layer()
+    node = model.graph.node[-1]
+    node.op_type = operator
+    node.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
+    refuses(graphs.verify_graph, model, CAUSAL, prove=False, says=words)

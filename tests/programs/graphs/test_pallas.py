@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Domain, graphs
-from symattn.programs.graphs.jax_reader import traced
+from symattn import Attention, Domain, graphs, kinds
 from symattn.programs.identity import identity
 from symattn.programs.target import target
 from symattn.programs.verifying import requested
-from symattn.verification.semantics import SIZES
+from tests.sizes import SIZES
 
 jax = pytest.importorskip("jax")
 pl = pytest.importorskip("jax.experimental.pallas")
@@ -122,7 +121,7 @@ def decoded(how: Right, q: Any, k: Any, v: Any) -> Any:
 
 def judged(function: Any, spec: Attention, *shapes: tuple[int, ...], layout: Any = None) -> Any:
     return graphs.verify_graph(
-        traced(function, *(jax.ShapeDtypeStruct(s, jnp.float32) for s in shapes), layout=layout), spec
+        graphs.traced(function, *(jax.ShapeDtypeStruct(s, jnp.float32) for s in shapes), layout=layout), spec
     )
 
 
@@ -232,13 +231,12 @@ def test_loops_and_choices_run_as_their_conditions_say() -> None:
 
         return jax.lax.while_loop(lambda state: state[0] < 3, step, (0, jnp.zeros((5, 6))))[1]
 
-    from symattn.arrays.modular import modular
-    from symattn.programs.graphs.running import run
+    from symattn import graphs
 
     x = np.arange(12.0).reshape(4, 3)
-    graph = traced(looped, jax.ShapeDtypeStruct(x.shape, jnp.float32))
-    kind = modular()
-    (result,) = run(graph, {graph.inputs[0].name: kind.lift(x)}, kind.lift(x))
+    graph = graphs.traced(looped, jax.ShapeDtypeStruct(x.shape, jnp.float32))
+    kind = kinds.modular()
+    (result,) = graphs.run(graph, {graph.inputs[0].name: kind.lift(x)}, kind.lift(x))
     assert (result == kind.lift(np.asarray(looped(x), np.float64))).all()
 
 

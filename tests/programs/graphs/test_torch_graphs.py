@@ -9,11 +9,10 @@ import pytest
 
 from symattn import Attention, Block, InputError, Rotary, graphs
 from symattn.programs import definitions
-from symattn.programs.graphs.torch_table import _divide_toward_zero
 from symattn.programs.identity import identity
 from symattn.programs.target import target
 from symattn.programs.verifying import requested
-from symattn.verification.semantics import SIZES
+from tests.sizes import SIZES
 
 torch = pytest.importorskip("torch")
 
@@ -65,6 +64,23 @@ def test_an_unknown_operator_raises_by_name() -> None:
     program = _exported(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU()), torch.randn(2, 4))
     with pytest.raises(InputError, match=r"aten\.gelu is not read"):
         graphs.verify_graph(program)
+
+
+@pytest.mark.parametrize(
+    ("more", "keywords", "words"),
+    [
+        ([], {"approximate": "tanh"}, r"aten\.softmax: approximate = 'tanh' is not read$"),
+        ([0] * 5, {}, r"aten\.softmax: it has 7 operands; at most 3 can be read$"),
+        ([], {"out": None}, r"aten\.softmax: out that is computed is not read$"),
+    ],
+)
+def test_an_argument_that_is_not_taken_is_named(more: list[int], keywords: dict[str, Any], words: str) -> None:
+    program = _exported(Masked(lambda i: i <= i[:, None]), *torch.randn(3, 5, 4))
+    node = next(node for node in program.graph.nodes if "softmax" in str(node.target))
+    node.args = (*node.args, *more)
+    node.kwargs = {name: node.args[0] if value is None else value for name, value in keywords.items()}
+    with pytest.raises(InputError, match=words):
+        graphs.verify_graph(program, Attention(causal=True), prove=False)
 
 
 class Llama(torch.nn.Module):  # type: ignore[misc,name-defined]
@@ -181,9 +197,14 @@ def test_quotients_of_places_are_rounded_down_and_toward_zero() -> None:
 
 @pytest.mark.parametrize("b", [torch.tensor(0.1, dtype=torch.float64), torch.tensor(3)])
 def test_quotients_toward_zero_are_those_of_torch(b: Any) -> None:
-    a = torch.arange(-20, 21).to(b.dtype)
-    wanted = torch.div(a, b, rounding_mode="trunc").numpy()
-    assert np.array_equal(_divide_toward_zero(a.numpy(), b.numpy()), wanted)
+    class Quotients(torch.nn.Module):  # type: ignore[misc,name-defined]
+        def forward(self, x: Any) -> Any:
+            return x + torch.div(torch.arange(-20, 21, dtype=b.dtype), b, rounding_mode="trunc")
+
+    zeros = torch.zeros(41, dtype=torch.float64)
+    graph = graphs.read(_exported(Quotients(), zeros))
+    (got,) = graphs.run(graph, {"x": zeros.numpy()}, zeros.numpy())
+    assert np.array_equal(got, Quotients()(zeros).numpy())
 
 
 def test_a_rounded_quotient_of_computed_numbers_is_refused_by_its_name() -> None:

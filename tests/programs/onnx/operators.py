@@ -9,14 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from symattn.attention.linear import delta_token, empty_state, gated_step, scan
-from symattn.attention.projections import merge_heads, split_heads
-from symattn.attention.softmax import exponentials, row_max, softmax
-from symattn.programs.graphs.onnx_reader import of_model
-from symattn.programs.graphs.running import run as run_graph
-from symattn.programs.onnx import attention_of
-from tests.programs.onnx import graphs
+from symattn import functional, graphs, streaming
 from tests.programs.onnx.cases import Case, model
+from tests.programs.onnx.graphs import run as run_body
 
 Arrays = dict[str, Any]
 
@@ -62,13 +57,13 @@ def _schema(case: Case) -> Any:
 def flex_attention(call: Call) -> Arrays:
     """The specification of the node without its graphs, through which scores and weights pass here."""
     modifiers = {name: graph for name in ("score_mod", "prob_mod") if (graph := call.attributes.get(name))}
-    found = attention_of(_without(call.node, modifiers), call.arrays)
+    found = graphs.attention_of(_without(call.node, modifiers), call.arrays)
     if not modifiers:
         return {"Y": found.outputs[call.node.output[0]]}
     steps = found.spec.trace(**found.inputs)
     s = steps["scaled"]
-    a = softmax(graphs.run(modifiers["score_mod"], s) if "score_mod" in modifiers else s)
-    a = graphs.run(modifiers["prob_mod"], a) if "prob_mod" in modifiers else a
+    a = functional.softmax(run_body(modifiers["score_mod"], s) if "score_mod" in modifiers else s)
+    a = run_body(modifiers["prob_mod"], a) if "prob_mod" in modifiers else a
     return {"Y": a @ steps["v_shared" if "v_shared" in steps else "v"]}
 
 
@@ -89,7 +84,7 @@ def log_softmax_of(call: Call) -> Arrays:
 def log_softmax(s: Any) -> Any:
     """s_j − m − log Σ_l e^{s_l − m}: subtracted one after another, so that a large m costs no digits."""
     xp = s.__array_namespace__()
-    return s - row_max(s) - xp.log(xp.sum(exponentials(s), axis=-1, keepdims=True))
+    return s - functional.row_max(s) - xp.log(xp.sum(functional.exponentials(s), axis=-1, keepdims=True))
 
 
 def over_axis(x: Any, axis: int, function: Callable[[Any], Any]) -> Any:
@@ -103,27 +98,27 @@ def over_axis(x: Any, axis: int, function: Callable[[Any], Any]) -> Any:
 def linear_attention(call: Call) -> Arrays:
     """Token by token, each state read by the heads of queries that share it: o_t = scale · q_t S_t."""
     rule, g = call.attributes["update_rule"], call.attributes["kv_num_heads"]
-    q = split_heads(call.inputs["query"], call.attributes["q_num_heads"])
+    q = functional.split_heads(call.inputs["query"], call.attributes["q_num_heads"])
     xp = q.__array_namespace__()
     b, h, n, d = q.shape
     # Heads of queries that share a state are an axis of their own, of length 1 for all else.
     members = xp.reshape(q, (b, g, h // g, n, d))
-    k, v = (split_heads(call.inputs[name], g)[:, :, None] for name in ("key", "value"))
+    k, v = (functional.split_heads(call.inputs[name], g)[:, :, None] for name in ("key", "value"))
     decay, beta = (_per_head(call.inputs.get(name), g) for name in ("decay", "beta"))
-    state = call.inputs["past_state"][:, :, None] if "past_state" in call.inputs else empty_state(k, v)
+    state = call.inputs["past_state"][:, :, None] if "past_state" in call.inputs else streaming.empty_state(k, v)
     gates = [decay] if "gated" in rule else []
     if "delta" in rule:
-        state, y = scan(delta_token, state, range(n + 1), members, k, v, beta, *gates)
+        state, y = streaming.scan(streaming.delta_token, state, range(n + 1), members, k, v, beta, *gates)
     else:
-        state, y = scan(gated_step, state, range(n + 1), members, k, v, *gates)
+        state, y = streaming.scan(streaming.gated_step, state, range(n + 1), members, k, v, *gates)
     scale = call.attributes.get("scale", 0)
     y = y * xp.asarray(scale, dtype=q.dtype) if scale else y / xp.sqrt(xp.asarray(d, dtype=q.dtype))
-    return {"output": merge_heads(xp.reshape(y, (b, h, n, v.shape[-1]))), "present_state": state[:, :, 0]}
+    return {"output": functional.merge_heads(xp.reshape(y, (b, h, n, v.shape[-1]))), "present_state": state[:, :, 0]}
 
 
 def _per_head(x: Any, heads: int) -> Any:
     """Decays or rates (b, n, heads · d) for each head, with the axis of those that share; (b, n, 1) for all heads."""
-    return None if x is None else split_heads(x, heads if x.shape[-1] > 1 else 1)[:, :, None]
+    return None if x is None else functional.split_heads(x, heads if x.shape[-1] > 1 else 1)[:, :, None]
 
 
 OPERATORS: Mapping[str, Callable[[Call], Arrays]] = {
@@ -139,8 +134,8 @@ def run_as_graph(case: Case, lift: Callable[[Any], Any]) -> dict[str, Any]:
     """The outputs of the graph by their names, for inputs lifted to a kind of array."""
     names = tuple(name for name in case.node.output if name)
     arrays = {name: lift(array) for name, array in case.inputs.items()}
-    graph = replace(of_model(model(case)), outputs=names)
-    return dict(zip(names, run_graph(graph, arrays, next(iter(arrays.values()))), strict=True))
+    graph = replace(graphs.read(model(case)), outputs=names)
+    return dict(zip(names, graphs.run(graph, arrays, next(iter(arrays.values()))), strict=True))
 
 
 def run(case: Case, lift: Callable[[Any], Any]) -> dict[str, Any]:

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, kind
-from symattn.programs.onnx import attention_of
+from symattn import Attention, InputError, graphs, kind
 from tests.programs.onnx.nodes import node
 from tests.refusals import refuses
 
@@ -60,7 +59,7 @@ def seen(n_k: int, offsets: Any, lengths: Any, causal: bool, left: int, right: i
 
 
 def test_a_plain_node_with_shared_heads_of_keys() -> None:
-    found = attention_of(node(), arrays())
+    found = graphs.attention_of(node(), arrays())
     assert found.spec == Attention(heads=H, kv_heads=G)
     agree(found, loops(arrays(), D**-0.5, 0))
 
@@ -68,7 +67,7 @@ def test_a_plain_node_with_shared_heads_of_keys() -> None:
 def test_heads_packed_into_the_last_axis() -> None:
     given = arrays()
     packed = {name: x.swapaxes(1, 2).reshape(B, x.shape[2], -1) for name, x in given.items()}
-    found = attention_of(node(q_num_heads=H, kv_num_heads=G, scale=0.25), packed)
+    found = graphs.attention_of(node(q_num_heads=H, kv_num_heads=G, scale=0.25), packed)
     assert found.spec == Attention(scale=0.25, heads=H, kv_heads=G)
     agree(found, loops(given, 0.25, 0).swapaxes(1, 2).reshape(B, N, H * E))
 
@@ -114,19 +113,19 @@ def test_what_each_query_sees(heads: tuple[int, int], cache: str, mask: str) -> 
     for causal, left, right in WINDOWS:
         allowed = forbidden(seen(n_k, offsets, lengths, causal, left, right))
         made = node(inputs, is_causal=int(causal), left_window_size=left, right_window_size=right)
-        agree(attention_of(made, given), loops(whole, D**-0.5, bias + allowed))
+        agree(graphs.attention_of(made, given), loops(whole, D**-0.5, bias + allowed))
 
 
 def test_the_frontier_is_a_field_where_there_is_one() -> None:
-    assert attention_of(node(is_causal=1), arrays()).spec.alignment == "top-left"
+    assert graphs.attention_of(node(is_causal=1), arrays()).spec.alignment == "top-left"
     past = arrays(past_key=(B, G, 2, D), past_value=(B, G, 2, E), K=(B, G, N, D), V=(B, G, N, E))
-    spec = attention_of(node("Q K V - past_key past_value", is_causal=1), past).spec
+    spec = graphs.attention_of(node("Q K V - past_key past_value", is_causal=1), past).spec
     assert (spec.causal, spec.alignment, spec.mask) == (True, "bottom-right", None)
 
 
 def test_softcap_comes_before_the_mask() -> None:
     given = arrays() | {"attn_mask": forbidden(np.arange(M) < 3) + np.ones(M)}
-    found = attention_of(node("Q K V attn_mask", softcap=0.5), given)
+    found = graphs.attention_of(node("Q K V attn_mask", softcap=0.5), given)
     agree(found, loops(given, D**-0.5, given["attn_mask"], cap=0.5))
 
 
@@ -138,12 +137,12 @@ def test_what_is_shown_of_the_scores(mode: int) -> None:
     capped = 0.5 * np.tanh(scores / 0.5)
     weights = np.exp(capped + given["attn_mask"])
     stages = (scores, capped, capped + given["attn_mask"], weights / weights.sum(-1, keepdims=True))
-    np.testing.assert_allclose(attention_of(made, given).outputs["S"], stages[mode], rtol=1e-12)
+    np.testing.assert_allclose(graphs.attention_of(made, given).outputs["S"], stages[mode], rtol=1e-12)
 
 
 def test_the_cache_comes_out_with_the_new_tokens() -> None:
     given = arrays(past_key=(B, G, 2, D), past_value=(B, G, 2, E))
-    found = attention_of(node("Q K V - past_key past_value", "Y new_k new_v"), given).outputs
+    found = graphs.attention_of(node("Q K V - past_key past_value", "Y new_k new_v"), given).outputs
     np.testing.assert_array_equal(found["new_k"], np.concatenate([given["past_key"], given["K"]], axis=2))
     np.testing.assert_array_equal(found["new_v"], np.concatenate([given["past_value"], given["V"]], axis=2))
 
@@ -151,12 +150,12 @@ def test_the_cache_comes_out_with_the_new_tokens() -> None:
 def test_exact_arrays() -> None:
     """Weights 1 : e in the first head and 1 : √e in the second, which share keys and values."""
     given = {"Q": [[[[1]], [["1/2"]]]], "K": [[[[0], [1]]]], "V": [[[[0], [4]]]]}
-    found = attention_of(node(scale=1.0), {name: Exact.lift(x) for name, x in given.items()})
+    found = graphs.attention_of(node(scale=1.0), {name: Exact.lift(x) for name, x in given.items()})
     assert (found.outputs["Y"] == Exact.lift([[[["4*exp(1)/(1+exp(1))"]], [["4*exp(1/2)/(1+exp(1/2))"]]]])).all()
 
 
 def test_flex_attention() -> None:
-    found = attention_of(node(operator="FlexAttention", domain="ai.onnx.preview", scale=0.5), arrays())
+    found = graphs.attention_of(node(operator="FlexAttention", domain="ai.onnx.preview", scale=0.5), arrays())
     assert found.spec == Attention(scale=0.5, heads=H, kv_heads=G)
 
 
@@ -184,24 +183,27 @@ def test_flex_attention() -> None:
 )
 def test_refusals(made: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        attention_of(made, arrays())
+        graphs.attention_of(made, arrays())
 
 
 def test_refusals_of_packed_heads() -> None:
     packed = {"Q": np.ones((B, N, 6)), "K": np.ones((B, M, 6)), "V": np.ones((B, M, 6))}
-    refuses(attention_of, node(), packed, says="says how many heads")
+    refuses(graphs.attention_of, node(), packed, says="says how many heads")
     with pytest.raises(InputError, match="FlexAttention: Q, K and V must have four axes"):
-        attention_of(node(operator="FlexAttention", domain="ai.onnx.preview"), packed)
-    refuses(attention_of, node(q_num_heads=2, kv_num_heads=4), packed, says="does not divide the 6 columns of K")
+        graphs.attention_of(node(operator="FlexAttention", domain="ai.onnx.preview"), packed)
+    refuses(graphs.attention_of, node(q_num_heads=2, kv_num_heads=4), packed, says="does not divide the 6 columns of K")
     with pytest.raises(InputError, match="all have three axes, or all four"):
-        attention_of(node(q_num_heads=2, kv_num_heads=2), packed | {"K": np.ones((B, 2, M, 3))})
+        graphs.attention_of(node(q_num_heads=2, kv_num_heads=2), packed | {"K": np.ones((B, 2, M, 3))})
 
 
 def test_masks_whose_columns_are_not_those_of_the_keys() -> None:
-    refuses(attention_of, node("Q K V attn_mask"), arrays(attn_mask=(N, M + 1)), says="6 columns; there are 5 keys")
+    refuses(
+        graphs.attention_of, node("Q K V attn_mask"), arrays(attn_mask=(N, M + 1)), says="6 columns; there are 5 keys"
+    )
     with pytest.raises(InputError, match="one column; there are 5 keys: opset 23 repeats it, later ones hide"):
-        attention_of(node("Q K V attn_mask"), arrays(attn_mask=(N, 1)))
+        graphs.attention_of(node("Q K V attn_mask"), arrays(attn_mask=(N, 1)))
     cache = arrays(attn_mask=(N, 1)) | {"nonpad_kv_seqlen": np.array([1, 1])}  # an input that opset 23 has not
     agree(
-        attention_of(node("Q K V attn_mask - - nonpad_kv_seqlen"), cache), loops(cache, 1, forbidden(np.arange(M) < 1))
+        graphs.attention_of(node("Q K V attn_mask - - nonpad_kv_seqlen"), cache),
+        loops(cache, 1, forbidden(np.arange(M) < 1)),
     )

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, graphs
-from symattn.programs.onnx import OnnxAttention, attention_of
+from symattn import Attention, InputError, functional, graphs
 from tests.programs.onnx.cases import OPERATORS, Case, cases, held
 from tests.programs.onnx.judging import Outcome, compare, judge, lifting, outcomes
 from tests.programs.onnx.page import PAGE, every, inside, made
@@ -112,15 +111,15 @@ def named(name: str) -> Case:
     return next(case for case in cases() if case.name == name)
 
 
-def another(name: str, change: Callable[[OnnxAttention], Any]) -> Outcome:
+def another(name: str, change: Callable[[Any], Any]) -> Outcome:
     """A case of one output, compared with something else made of its attention."""
     case = named(name)
     lift = lifting(case.dtype)
-    return compare(case, {"Y": change(attention_of(case.node, {n: lift(x) for n, x in case.inputs.items()}))})
+    return compare(case, {"Y": change(graphs.attention_of(case.node, {n: lift(x) for n, x in case.inputs.items()}))})
 
 
 def test_the_other_alignment_is_refused() -> None:
-    def aligned(found: OnnxAttention) -> Any:
+    def aligned(found: Any) -> Any:
         assert found.spec.alignment == "top-left"
         return replace(found.spec, alignment="bottom-right")(**found.inputs)
 
@@ -131,10 +130,9 @@ def test_the_other_alignment_is_refused() -> None:
 def test_the_other_order_of_heads_is_refused() -> None:
     """Query head h reads the head ⌊h / r⌋ of keys, not h mod r."""
 
-    def tiled(found: OnnxAttention) -> Any:
-        from symattn.attention.projections import tile_heads
+    def tiled(found: Any) -> Any:
 
-        shared = {role: tile_heads(found.inputs[role], 2) for role in "kv"}
+        shared = {role: functional.tile_heads(found.inputs[role], 2) for role in "kv"}
         return replace(found.spec, kv_heads=None)(**{**found.inputs, **shared})
 
     name = "test_attention_4d_gqa_causal_nonpad_decode"
@@ -171,10 +169,10 @@ def test_every_attribute_of_an_operator_is_read(operator: str, domain: str, opse
     attributes = {name: _VALUES.get(name, 1) for name in names}
     arrays = {name: np.ones(shape, np.float32) for name in "qkv"}
     node = onnx.helper.make_node(operator, [*"qkv"], ["y"], domain=domain, **attributes)
-    assert attention_of(node, arrays).spec.scale == 0.5
+    assert graphs.attention_of(node, arrays).spec.scale == 0.5
     other = onnx.helper.make_node(operator, [*"qkv"], ["y"], domain=domain, nonsense=1)
     with pytest.raises(InputError, match="nonsense"):
-        attention_of(other, arrays)
+        graphs.attention_of(other, arrays)
 
 
 @pytest.mark.parametrize("opset", [23, 24])

@@ -4,9 +4,8 @@ from functools import cache
 
 import pytest
 
-from symattn import Attention
+from symattn import Attention, graphs
 from symattn.attention.variants import AGREES, VARIANTS
-from symattn.programs.onnx import attention_of
 from tests.programs.onnx.judging import lifting, outcomes
 from tests.programs.onnx.operators import call
 
@@ -26,7 +25,7 @@ def told(spec: Attention) -> frozenset[tuple[str, object]]:
 @cache
 def seen() -> tuple[frozenset[tuple[str, object]], ...]:
     calls = [call(o.case, lifting(o.case.dtype)) for o in outcomes("Attention") if o.reproduced]
-    return tuple(told(attention_of(c.node, c.arrays).spec) for c in calls)
+    return tuple(told(graphs.attention_of(c.node, c.arrays).spec) for c in calls)
 
 
 @pytest.mark.parametrize("name", [n for n in AGREES["ONNX"] if not n.startswith("rotary")])

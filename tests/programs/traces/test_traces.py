@@ -10,8 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, Rotary
-from symattn.programs.traces import verify_trace
+from symattn import Attention, InputError, Rotary, graphs
 from symattn_cli.main import main
 from tests.programs.traces.files import HEADS, SHARED, header, made, write
 from tests.refusals import refuses
@@ -27,7 +26,7 @@ def _core(*args: object, **how: object) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("dtype", FORMATS, ids=lambda d: d.__name__)
 def test_a_right_trace_passes_in_every_head(tmp_path: Path, dtype: type) -> None:
-    report = verify_trace(write(tmp_path / "t.safetensors", _core(dtype)), CAUSAL)
+    report = graphs.verify_trace(write(tmp_path / "t.safetensors", _core(dtype)), CAUSAL)
     assert (report.verdict.value, report.exit_code, report.cases) == ("no fault", 0, HEADS)
     assert report.grade.grade.value == "sampled"
 
@@ -43,7 +42,7 @@ def test_a_right_trace_passes_in_every_head(tmp_path: Path, dtype: type) -> None
     ],
 )
 def test_one_mistake_is_named(tmp_path: Path, dtype: type, fault: str, step: str, words: str) -> None:
-    report = verify_trace(write(tmp_path / "t.safetensors", _core(dtype, fault)), CAUSAL)
+    report = graphs.verify_trace(write(tmp_path / "t.safetensors", _core(dtype, fault)), CAUSAL)
     assert report.verdict.value == "fault"
     assert report.faults[0].step == step
     assert words in str(report.faults[0].cause)
@@ -52,10 +51,10 @@ def test_one_mistake_is_named(tmp_path: Path, dtype: type, fault: str, step: str
 @pytest.mark.deep
 def test_an_output_of_zeros_is_not_explained_by_small_numbers(tmp_path: Path) -> None:
     arrays = _core(np.float32)
-    report = verify_trace(write(tmp_path / "t.safetensors", arrays | {"o": 0 * arrays["o"]}), CAUSAL)
+    report = graphs.verify_trace(write(tmp_path / "t.safetensors", arrays | {"o": 0 * arrays["o"]}), CAUSAL)
     assert str(report.faults[0].cause).startswith("weights are taken to be 0; or outputs are taken to be 0")
     arrays = made(np.float32)
-    report = verify_trace(write(tmp_path / "u.safetensors", arrays | {"lse": 0 * arrays["lse"]}), CAUSAL)
+    report = graphs.verify_trace(write(tmp_path / "u.safetensors", arrays | {"lse": 0 * arrays["lse"]}), CAUSAL)
     assert [(fault.step, fault.cause) for fault in report.faults] == [("lse", None)]
 
 
@@ -69,13 +68,13 @@ def test_queries_that_were_chosen_by_the_output_may_be_many(tmp_path: Path) -> N
     wrong = np.where(np.arange(2000)[:, None] == 137, right + 1, right)
     for o, verdict in ((right, "no fault"), (wrong, "fault")):
         path = write(tmp_path / "t.safetensors", {"q": q, "k": k, "v": v, "o": o})
-        assert verify_trace(path, rows=[0], also={(): chosen}).verdict.value == verdict
+        assert graphs.verify_trace(path, rows=[0], also={(): chosen}).verdict.value == verdict
 
 
 @pytest.mark.deep
 def test_what_only_the_filter_accuses_is_sampled(tmp_path: Path) -> None:
     """A scale that is 1 % off is within the worst case of bfloat16, which is no refutation."""
-    report = verify_trace(write(tmp_path / "t.safetensors", _core(ml_dtypes.bfloat16, "scale")), CAUSAL)
+    report = graphs.verify_trace(write(tmp_path / "t.safetensors", _core(ml_dtypes.bfloat16, "scale")), CAUSAL)
     (check,) = report.checks
     assert report.verdict.value == "fault"
     assert check.worst_ratio < 1
@@ -86,7 +85,7 @@ def test_what_only_the_filter_accuses_is_sampled(tmp_path: Path) -> None:
 def test_a_single_wrong_number_is_seen(tmp_path: Path) -> None:
     arrays = _core(np.float32)
     arrays["o"][0, 3, -1, 0] *= np.float32(1.001)
-    report = verify_trace(write(tmp_path / "t.safetensors", arrays), CAUSAL)
+    report = graphs.verify_trace(write(tmp_path / "t.safetensors", arrays), CAUSAL)
     assert report.faults[0].cause is None
     assert "out[47, 0]" in report.faults[0].message
     assert "wrong in 1 of 4 heads" in report.faults[0].message
@@ -97,10 +96,10 @@ def test_a_single_wrong_number_is_seen(tmp_path: Path) -> None:
 def test_what_stands_beside_the_output_is_judged(tmp_path: Path, name: str) -> None:
     every = made(np.float32)
     arrays = {n: every[n] for n in (*CORE, name)}
-    assert verify_trace(write(tmp_path / "t.safetensors", arrays), CAUSAL).verdict.value == "no fault"
+    assert graphs.verify_trace(write(tmp_path / "t.safetensors", arrays), CAUSAL).verdict.value == "no fault"
     arrays[name] = arrays[name].copy()
     arrays[name][0, 1, 47] += np.float32(1e-3)
-    report = verify_trace(write(tmp_path / "t.safetensors", arrays), CAUSAL)
+    report = graphs.verify_trace(write(tmp_path / "t.safetensors", arrays), CAUSAL)
     assert [c.faults for c in report.checks] == [0, 1]
     assert report.grade.grade.value == "refuted"
     assert f"{name}[" in report.faults[0].message
@@ -132,7 +131,7 @@ def test_a_mistake_in_sums_or_weights_alone_is_named(
     }
     arrays = {n: every[n] for n in CORE}
     arrays[name] = wrong[fault]() if fault in wrong else made(np.float32, fault)[name]
-    (found,) = verify_trace(write(tmp_path / "t.safetensors", arrays), CAUSAL).faults
+    (found,) = graphs.verify_trace(write(tmp_path / "t.safetensors", arrays), CAUSAL).faults
     assert found.step == step
     assert found.cause is None if words is None else words in str(found.cause)
 
@@ -145,7 +144,7 @@ def test_large_files_are_judged_in_little_memory(tmp_path: Path) -> None:
         arrays = {m: random.standard_normal((1, heads, n, d), np.float32).astype(ml_dtypes.bfloat16) for m in CORE}
         path = write(tmp_path / f"{heads}.safetensors", arrays)
         tracemalloc.start()
-        report = verify_trace(path, Attention(causal=True, heads=heads), rows=4)
+        report = graphs.verify_trace(path, Attention(causal=True, heads=heads), rows=4)
         found = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert report.verdict.value == "fault"
@@ -161,8 +160,8 @@ def test_npz_and_the_other_order_of_axes(tmp_path: Path) -> None:
     path = str(tmp_path / "t.npz")
     for save in (np.savez, np.savez_compressed):
         save(path, **arrays)
-        assert verify_trace(path, CAUSAL, layout="bnhd").verdict.value == "no fault"
-        refuses(verify_trace, path, CAUSAL, says="heads")
+        assert graphs.verify_trace(path, CAUSAL, layout="bnhd").verdict.value == "no fault"
+        refuses(graphs.verify_trace, path, CAUSAL, says="heads")
 
 
 def _lies() -> dict[str, tuple[object, int | None, str]]:
@@ -197,26 +196,26 @@ def test_a_file_that_is_cut_off_is_one_line(tmp_path: Path) -> None:
     for end in (0, 5, 8, 100, len(whole) - 1):
         path.write_bytes(whole[:end])
         with pytest.raises(InputError, match=r"cut off|damaged"):
-            verify_trace(str(path), CAUSAL)
+            graphs.verify_trace(str(path), CAUSAL)
     path.write_bytes(struct.pack("<Q", 2**30) + b"\0" * 100)
-    refuses(verify_trace, str(path), CAUSAL, says="cut off")
+    refuses(graphs.verify_trace, str(path), CAUSAL, says="cut off")
 
 
 def test_an_npz_is_not_unpickled_nor_believed(tmp_path: Path) -> None:
     path = tmp_path / "t.npz"
     np.savez(path, q=np.array([object()], dtype=object), k=np.ones(1), v=np.ones(1), o=np.ones(1))
-    refuses(verify_trace, str(path), says="pickled")
+    refuses(graphs.verify_trace, str(path), says="pickled")
     np.savez(path)
-    refuses(verify_trace, str(path), says="it holds nothing")
+    refuses(graphs.verify_trace, str(path), says="it holds nothing")
     np.savez(path, **_core(np.float32))
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(InputError):
-        verify_trace(str(path), CAUSAL)
+        graphs.verify_trace(str(path), CAUSAL)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("q.npy", b"\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': (9,)}")
     with pytest.raises(InputError):
-        verify_trace(str(path), CAUSAL)
+        graphs.verify_trace(str(path), CAUSAL)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +236,7 @@ def test_a_header_of_npy_that_lies_is_one_line(tmp_path: Path, described: str, w
     with zipfile.ZipFile(path, "w", packed) as archive:
         archive.writestr("q.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + bytes(16))
     with pytest.raises(InputError, match=words) as raised:
-        verify_trace(str(path))
+        graphs.verify_trace(str(path))
     assert "\n" not in str(raised.value)
 
 
@@ -248,7 +247,7 @@ def test_a_damaged_lzma_is_one_line(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[40:80] = b"\xff" * 40
     path.write_bytes(content)
-    refuses(verify_trace, str(path), says="not a readable npz file")
+    refuses(graphs.verify_trace, str(path), says="not a readable npz file")
 
 
 @pytest.mark.deep
@@ -258,12 +257,14 @@ def test_rotations_are_judged_where_all_queries_are(tmp_path: Path, base: int) -
     q, k, v = np.random.default_rng(0).standard_normal((3, 2, 12, 8)).astype(np.float32)
     out = replace(spec, position=Rotary(base=base))(q=q, k=k, v=v)
     path = write(tmp_path / "t.safetensors", {"q": q, "k": k, "v": v, "o": out.astype(np.float32)})
-    assert verify_trace(path, spec).verdict.value == ("no fault" if base == 10000 else "fault")
-    refuses(verify_trace, path, spec, rows=4, says="not judged with position=Rotary(); hint: judge all rows")
+    assert graphs.verify_trace(path, spec).verdict.value == ("no fault" if base == 10000 else "fault")
+    refuses(graphs.verify_trace, path, spec, rows=4, says="not judged with position=Rotary(); hint: judge all rows")
 
 
 def test_a_file_of_another_suffix_is_one_line(tmp_path: Path) -> None:
-    refuses(verify_trace, str(tmp_path / "x.txt"), says="not named like a trace; names end in .safetensors or .npz")
+    refuses(
+        graphs.verify_trace, str(tmp_path / "x.txt"), says="not named like a trace; names end in .safetensors or .npz"
+    )
 
 
 def test_names_that_say_nothing_and_options_of_calls_are_refused(
@@ -271,9 +272,9 @@ def test_names_that_say_nothing_and_options_of_calls_are_refused(
 ) -> None:
     arrays = _core(np.float32)
     path = write(tmp_path / "t.safetensors", {**arrays, "blob": arrays["q"]})
-    refuses(verify_trace, path, CAUSAL, says="what the array 'blob' is")
+    refuses(graphs.verify_trace, path, CAUSAL, says="what the array 'blob' is")
     with pytest.raises(InputError, match="has no array o"):
-        verify_trace(write(tmp_path / "t.safetensors", {n: arrays[n] for n in "qkv"}), CAUSAL)
+        graphs.verify_trace(write(tmp_path / "t.safetensors", {n: arrays[n] for n in "qkv"}), CAUSAL)
     assert main(["verify", write(tmp_path / "t.safetensors", arrays), "--time-limit", "3"]) == 2
     assert "--time-limit applies to a function" in capsys.readouterr().err
     assert main(["verify", write(tmp_path / "t.safetensors", arrays), "--case", "sa6k4vc4v8c"]) == 2
