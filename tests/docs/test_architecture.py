@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, derive, verify
-from symattn.document.render import render
+from symattn import Attention, derive, printing, verify
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -57,7 +56,7 @@ def unscaled(q: Any, k: Any, v: Any) -> Any:
 WAYS: dict[str, Callable[[], Any]] = {
     "verify": lambda: verify(attention, Attention()).document(),
     "fault": lambda: verify(unscaled, Attention()),
-    "derive": lambda: render(derive("scaling", dk=4), "text"),
+    "derive": lambda: printing.render(derive("scaling", dk=4), "text"),
 }
 
 

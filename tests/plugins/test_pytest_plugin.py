@@ -92,12 +92,21 @@ def test_failures_read_like_reports_and_stand_in_junit(project: pytest.Pytester)
     assert {p.get("value") for p in cases["test_right"].iter("property")} >= {"no fault", "7", "42"}
 
 
-def test_the_last_section_tells_what_only_stored_scores_make_legal(request: pytest.FixtureRequest) -> None:
-    from symattn.plugins.pytest_plugin import _make_test_settings, _of_test
+def test_the_last_section_tells_what_only_stored_scores_make_legal(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        from symattn import testing
 
-    _make_test_settings(request.node).note("A kernel could not:\nmeans")
-    assert [*_of_test(request.node)] == ["contract: A kernel could not:; means"]
-    request.node.user_properties.clear()
+        def test_it():
+            for _ in range(2):
+                testing.settings.note("A kernel could not:\\nmeans")
+        """
+    )
+    lines = [line for line in pytester.runpytest_inprocess("-p", "no:cacheprovider").outlines if line]
+    start = next(i for i, line in enumerate(lines) if "arithmetic, and what would have been detected" in line)
+    assert lines[start + 1].endswith("::test_it")
+    assert lines[start + 2] == "  contract: A kernel could not:; means"
+    assert not lines[start + 3].startswith(" ")
 
 
 def test_a_quiet_run_keeps_the_three_lines_of_a_fault(pytester: pytest.Pytester) -> None:
@@ -193,7 +202,7 @@ print(sorted(set(sys.modules) - before))
         [sys.executable, "-c", program], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
     )
     assert eval(ran.stdout) == [
-            "symattn", "symattn.document", "symattn.document.errors", "symattn.document.keywords",
+            "symattn", "symattn.document", "symattn.document.errors", "symattn.document.keywords", "symattn.first_use",
             "symattn.plugins", "symattn.plugins.pytest_plugin",
             "symattn.testing",
         ]  # fmt: skip

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 import symattn
-from symattn import Document, derivations, drawing, theorems
-from symattn.arrays.indexed import Indexed
+from symattn import Document, derivations, drawing, kinds, theorems
 from symattn.attention.variants import VARIANTS
 from symattn.derivations import examples
 from symattn.theorems.documents import book
@@ -59,7 +58,7 @@ def judged() -> Iterator[tuple[str, Document]]:
     found: dict[str, Any] = {
         "array": symattn.kind("exact").lift(np.arange(400).reshape(4, 10, 10)),
         "array of balls": symattn.kind("ball").lift([["1/3"] * 3] * 3),
-        "array for all sizes": symattn.Attention()(*[Indexed.letters(name, "n", "d") for name in "qkv"]),
+        "array for all sizes": symattn.Attention()(*[kinds.Indexed.letters(name, "n", "d") for name in "qkv"]),
         "trace": symattn.Attention(causal=True).trace(x=x),
         "theorem": theorems.catalogue()["softmax-shift"],
         "right code": symattn.verify(right, examples=5),

@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,9 @@ import numpy as np
 import pytest
 
 import symattn
-from symattn import Attention, Grade
-from symattn.arrays.field.quotient import Quotient
-from symattn.derivations.walks import sheet_of
-from symattn.derivations.walks.run import exact
-from symattn.document.text import text
+from symattn import Attention, Grade, kinds, printing
+from symattn.derivations import examples
+from symattn.derivations.walks.walk_data import Walk
 from tests.shown import node
 
 pytestmark = pytest.mark.browser
@@ -170,12 +169,13 @@ def test_a_page_that_misleads_is_found(tmp_path: Path) -> None:
 def misled(shown: dict[str, list[str]], first: str) -> list[str]:
     """The places at which the page has another number, or other digits, than a walk."""
     x = [[first, 0, 1, 0], [0, 2, 0, 2], [1, 1, 1, 1]]
-    sheet = sheet_of("eight-step")
-    found = exact(Attention(causal=True), sheet.inputs | {"x": [[Quotient.of(str(e)) for e in row] for row in x]})
+    sheet = examples.load("eight-step")
+    given = sheet.inputs | {"x": [[kinds.Quotient.of(str(e)) for e in row] for row in x]}
+    found = Walk(replace(sheet, attention=Attention(causal=True), inputs=given), "float64").arrays
     wrong = []
     for array in ("q", "k", "v", "scores", "weights", "output"):
         for (i, j), entry in np.ndenumerate(found[array]):
-            wanted = text(entry.notation())
+            wanted = printing.text(entry.notation())
             there, digits = shown[f"{array}-{i + 1}-{j + 1}"]
             wrong += [] if there == wanted else [f"{array} {i} {j}: {there}, not {wanted}"]
             wrong += (

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,9 @@ import numpy as np
 import pytest
 
 import symattn
-from symattn import Attention, Document, Grade, drawing
-from symattn.arrays.field.quotient import Quotient
-from symattn.arrays.special import Forbidden
-from symattn.derivations.walks.run import exact as exact_arrays
+from symattn import Attention, Document, Grade, drawing, kinds
+from symattn.derivations import examples
+from symattn.derivations.walks.walk_data import Walk
 from tests.document.render.test_latex_compiles import together
 from tests.shown import node
 from tests.shown.documents import AROUND, Formula, decided, volume
@@ -50,8 +50,8 @@ def walked(state: dict[str, Any]) -> dict[str, Any]:
     """symattn's own arrays, exact, with an axis of heads."""
     scale = None if state["scale"] == "root" else 1 / Fraction(state["temperature"])
     spec = Attention(heads=state["heads"], scale=scale, causal=state["causal"])
-    given = {name: [[Quotient.of(x) for x in row] for row in state[name]] for name in ("x", "w_q", "w_k", "w_v")}
-    found = exact_arrays(spec, given)
+    given = {name: [[kinds.Quotient.of(x) for x in row] for row in state[name]] for name in ("x", "w_q", "w_k", "w_v")}
+    found = Walk(replace(examples.load("eight-step"), attention=spec, inputs=given), "float64").arrays
     found["scaled"] = found.get("masked", found["scaled"])
     for name in ("q", "k", "v"):
         found[name] = np.concatenate(list(found[name]), axis=-1) if state["heads"] > 1 else found[name]
@@ -69,7 +69,7 @@ def unequal(shown: dict[str, Any], state: dict[str, Any]) -> list[str]:
             for i in index:
                 entry = entry[i]
             text, digits = entry
-            same = text == "-oo" if isinstance(x, Forbidden) else text == str(x)
+            same = text == "-oo" if isinstance(x, kinds.Forbidden) else text == str(x)
             wrong += [] if same else [f"{name}{index}: {text}, not {x}"]
             wrong += [] if not digits or digits == x.decimal(9) else [f"{name}{index}: {digits}, not {x.decimal(9)}"]
     return wrong
@@ -134,12 +134,12 @@ def rounded(state: dict[str, Any]) -> dict[str, Any]:
     q, k, v = (product(x, w, to) for w in ws)
     width = q.shape[1] // state["heads"]
     scores = product(q[:, :width], k[:, :width].T, to)
-    root = to(Quotient.of(width).sqrt()) if state["scale"] == "root" else Fraction(1)
+    root = to(kinds.Quotient.of(width).sqrt()) if state["scale"] == "root" else Fraction(1)
     rows = []
     for i, row in enumerate(scores):
         open_ = row[: i + 1] if state["causal"] else row
         scaled = [to(to(s / root) / to(Fraction(state["temperature"]))) for s in open_]
-        powers = [to(Quotient.of(to(s - max(scaled))).exp()) for s in scaled]
+        powers = [to(kinds.Quotient.of(to(s - max(scaled))).exp()) for s in scaled]
         total = summed(powers, to)
         rows.append([to(p / total) for p in powers] + [Fraction(0)] * (len(row) - len(open_)))
     weights = np.array(rows)

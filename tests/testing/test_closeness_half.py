@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from math import sqrt
+from math import log, sqrt
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from symattn import Attention, InputError, Precision
 from symattn.arrays.formats import Format
 from symattn.bounds.sharp import elements, means, rows_in_float64
 from symattn.bounds.sharp.elements import Accused
-from symattn.bounds.sharp.limits import Stores, factor
+from symattn.bounds.sharp.limits import Stores
 from symattn.bounds.sharp.rows_in_float64 import block, every_head
 from symattn.testing import assert_close_to_exact
 from tests.refusals import refuses
@@ -97,7 +97,7 @@ def test_verdicts_say_how_sure_they_are(monkeypatch: pytest.MonkeyPatch) -> None
     out = tiles(q, k, v, BF16)
     _, heads, _ = every_head(CAUSAL, {"q": q, "k": k, "v": v})
     b, how = block(CAUSAL, heads[1], np.arange(N)), Stores(BF16, 2)
-    sharp, lawless = b.tolerance(how, factor(out.size, 5e-10)), b.lawless(how)
+    sharp, lawless = b.tolerance(how, sqrt(2 * log(2 * out.size / 5e-10))), b.lawless(how)
     i, c = (int(x) for x in np.unravel_index((lawless / sharp).argmax(), sharp.shape))
     out[1, i, c] = b.o[i, c] + (sharp + lawless)[i, c] / 2
     text = words(out, q, k, v, CAUSAL, precision="bfloat16")
@@ -257,7 +257,8 @@ def test_another_alignment_that_explains_all_is_told(spec: Attention) -> None:
 
 @pytest.mark.deep
 def test_a_twentieth_of_the_limit_of_means_is_too_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(means, "factor", lambda count, alpha: factor(count, alpha) / 20)
+    whole = means.factor
+    monkeypatch.setattr(means, "factor", lambda *given: whole(*given) / 20)
     monkeypatch.setattr(means, "GUARD", np.inf)
     q, k, v = made(FP16, normal, SHAPE)
     assert "Weighted means" in words(tiles(q, k, v, FP16), q, k, v, CAUSAL, precision="float16", contract="fused")
@@ -305,7 +306,7 @@ def test_the_worst_row_need_not_be_the_first() -> None:
     q, k, v = made(FP16, normal, SHAPE)
     out, (_, heads, _) = tiles(q, k, v, FP16), every_head(CAUSAL, {"q": q, "k": k, "v": v})
     b = block(CAUSAL, heads[0], np.arange(N))
-    sharp = b.tolerance(Stores(FP16, 2), factor(out.size, 5e-10))
+    sharp = b.tolerance(Stores(FP16, 2), sqrt(2 * log(2 * out.size / 5e-10)))
     for row, times in ((155, 1.02), (156, 1.03), (158, 1.02)):
         out[0, row, 3] = b.o[row, 3] + times * sharp[row, 3]
     text = words(out, q, k, v, CAUSAL, precision="float16")

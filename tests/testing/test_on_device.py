@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 from symattn import Attention, InputError, Verdict, verify
-from symattn.programs import closeness
-from symattn.programs.question import Question
 from symattn.testing import AttentionFault, assert_attention, assert_close_to_exact
 
 pytestmark = pytest.mark.torch
@@ -19,7 +17,7 @@ FEW = 2000  # numbers that a verdict takes; q alone has 2 · N · D = 12,800
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> None:
     """The CPU as a device whose tensors are judged where they are."""
-    monkeypatch.setattr(closeness, "COPIED", ("mps",))
+    monkeypatch.setattr("symattn.programs.closeness.COPIED", ("mps",))
 
 
 def drawn(spec: Attention, dtype: str, seed: int = 0) -> dict[str, Any]:
@@ -98,10 +96,17 @@ def test_of_many_tokens_a_verdict_is_no_longer(device: None) -> None:
 def test_verdicts_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch, name: str, dtype: str, scale: float) -> None:
     spec, given = SPECS[name], drawn(SPECS[name], dtype, seed=1)
     out = kernel(replace(spec, scale=scale * D**-0.5), given)
-    asked = Question(out, given, spec, contract="fused", alpha=1e-9)
-    wanted = closeness.close_to_exact(asked)
-    monkeypatch.setattr(closeness, "COPIED", ("mps",))
-    assert closeness.close_to_exact(asked) == wanted
+
+    def judged() -> str:
+        try:
+            assert_close_to_exact(out, **given, spec=spec, contract="fused")
+        except AttentionFault as fault:
+            return str(fault)
+        return ""
+
+    wanted = judged()
+    monkeypatch.setattr("symattn.programs.closeness.COPIED", ("mps",))
+    assert judged() == wanted
     assert bool(wanted) or scale < 1.02
 
 
@@ -160,29 +165,44 @@ def test_what_is_not_finite_is_refused_and_told(device: None) -> None:
 
 
 def test_masks_of_numpy_go_to_the_device(device: None) -> None:
+    from tests.testing.leaving import leaving
+
     spec = SPECS["sink, mask"]
     given = drawn(spec, "bfloat16")
     out = kernel(spec, given)
     given["mask"], given["sink"] = given["mask"].numpy(), given["sink"].numpy()
-    assert_close_to_exact(out, **given, spec=spec, contract="fused")
-    assert closeness.is_tensor(closeness.read_array("mask", given["mask"], device=given["q"].device)[0])
+    with leaving() as guard:
+        assert_close_to_exact(out, **given, spec=spec, contract="fused")
+    assert guard.elements <= FEW
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_wide_formats_are_copied(device: None, dtype: str) -> None:
+    from tests.testing.leaving import leaving
+
     spec = Attention(causal=True, heads=2)
-    given = drawn(spec, dtype)
-    assert closeness.shared_device(given) is None
-    short = {n: a[..., :8, :] for n, a in given.items()}
-    assert_close_to_exact(spec(**short), **short, spec=spec)
+    short = {n: a[..., :60, :] for n, a in drawn(spec, dtype).items()}
+    out = spec(**short)
+    with leaving() as guard:
+        assert_close_to_exact(out, **short, spec=spec)
+    assert guard.elements >= 4 * out.numel()
 
 
 def test_devices_without_float64_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = drawn(SPECS["causal"], "bfloat16")
-    assert closeness.shared_device(given) is None
-    monkeypatch.setattr(closeness, "COPIED", ("mps",))
-    assert closeness.shared_device(given) == given["q"].device
-    assert closeness.shared_device(given | {"k": np.zeros((2, N, D))}) is None
+    from tests.testing.leaving import leaving
+
+    spec, given = SPECS["causal"], drawn(SPECS["causal"], "bfloat16")
+    out = kernel(spec, given)
+
+    def copied(**others: Any) -> int:
+        with leaving() as guard:
+            assert_close_to_exact(out, **given | others, spec=spec, contract="fused")
+        return guard.elements
+
+    assert copied() >= 4 * out.numel()
+    monkeypatch.setattr("symattn.programs.closeness.COPIED", ("mps",))
+    assert copied() <= FEW
+    assert copied(k=given["k"].float().numpy()) >= 3 * out.numel()
 
 
 # -- attention that sums in float16 is certified wrong in float32, and right in float16 --------------------------------

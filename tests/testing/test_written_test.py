@@ -1,5 +1,6 @@
 """A test that was written fails on the wrong function and passes on the right one; a word repeats its case."""
 
+import json
 import re
 import runpy
 import sys
@@ -15,9 +16,8 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
 from symattn import Alibi, Attention, Domain, InputError, Latent, Rotary, Verdict
-from symattn.programs.case_codes import decode, encode, hashed, named, speaks
-from symattn.programs.child import verify_target
-from symattn.programs.repeat import Repeated, repeat_target, verify_case, written
+from symattn.programs.case_codes import decode, encode, speaks
+from symattn.programs.repeat import repeat_target, written
 from symattn.strategies import qkv
 from symattn_cli.main import main
 from tests.refusals import refuses
@@ -74,7 +74,7 @@ def ran(path: Path, source: str) -> None:
         sys.modules.pop("attn", None)
 
 
-def check_both(found: Repeated, right: str, wrong: str) -> str:
+def check_both(found: Any, right: str, wrong: str) -> str:
     Path("tests").mkdir()
     path = Path("tests", "test_attn.py")
     path.write_text(written("attn.py:attention", [("word", found)], path.parent, "symattn verify"), encoding="utf-8")
@@ -141,21 +141,29 @@ def test_no_fault_and_no_test(folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert not Path("test_attn.py").exists()
 
 
+def verified(capsys: pytest.CaptureFixture[str], *options: str) -> Any:
+    """The report of the function in ``attn.py`` as JSON."""
+    main(["verify", "attn.py:attention", "--examples", "0", *options, "-f", "json"])
+    return json.loads(capsys.readouterr().out)
+
+
 @pytest.mark.deep
-def test_a_case_of_many_numbers_is_found_by_running_everything(folder: Path, no_causes: None) -> None:
+def test_a_case_of_many_numbers_is_found_by_running_everything(
+    folder: Path, no_causes: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     unknown = RIGHT.replace("return e", "return q.dtype.type(1 + 1e-3 * (k.size > 330)) * e")
     Path("attn.py").write_text(unknown, encoding="utf-8")
-    first = named(verify_target("attn.py:attention", examples=0), Attention(), "float32")
-    (word,) = [fault.case for fault in first.faults]
+    first = verified(capsys)
+    (word,) = [fault["case"] for fault in first["faults"]]
     assert not speaks(word)
-    again = verify_case("attn.py:attention", Attention(), word, examples=0)
-    assert [fault.case for fault in again.faults] == [word]
-    assert again.verdict is Verdict.FAULT
+    again = verified(capsys, "--case", word)
+    assert [fault["case"] for fault in again["faults"]] == [word]
+    assert again["verdict"] == "fault"
     Path("attn.py").write_text(RIGHT, encoding="utf-8")
-    mended = verify_case("attn.py:attention", Attention(), word, examples=0)
-    assert (mended.verdict, mended.faults) == (Verdict.NO_FAULT, ())
-    with pytest.raises(InputError, match="no case"):
-        verify_case("attn.py:attention", Attention(), "0123456789")
+    mended = verified(capsys, "--case", word)
+    assert (mended["verdict"], mended["faults"]) == ("no fault", [])
+    assert main(["verify", "attn.py:attention", "--examples", "0", "--case", "0123456789"]) == 2
+    assert "no case" in capsys.readouterr().err
 
 
 @pytest.mark.torch
@@ -296,13 +304,9 @@ def test_what_is_no_number_and_what_is_no_float_comes_back() -> None:
     assert same(decode(packed, encode(packed, inputs, "float32"), "float32"), inputs)
 
 
-def test_many_inputs_have_no_word_and_their_fault_has_one() -> None:
+def test_many_inputs_have_no_word() -> None:
     for size in (9, 99):
         assert encode(Attention(), {"q": np.random.default_rng(0).random((size, size))}, "float64") == ""
-    word = hashed(Attention(), "float64", "scale", None)
-    assert not speaks(word)
-    assert len({word, hashed(MASKED, "float64", "scale", None), hashed(Attention(), "float64", "mask", None)}) == 3
-    refuses(decode, Attention(), word, "float64", says="no case of this specification")
 
 
 def test_words_of_something_else_are_refused() -> None:

@@ -17,7 +17,6 @@ from textwrap import dedent, indent
 from typing import Any, Literal
 
 from symattn import Attention, Domain, Precision
-from symattn.arrays.precision import Contract
 
 Program = Callable[..., Any]
 Half = Literal["rules", "figures"]
@@ -62,7 +61,7 @@ class Entry:
     why: str
     spec: Any = field(default_factory=Attention)
     precision: str = "float32"
-    contract: Contract | None = None
+    contract: Literal["fused", "stepwise"] | None = None
     domain: Domain = field(default_factory=Domain)
     layout: Literal["nd", "bhnd", "bnhd", "flat"] = "nd"
     at: At = At()

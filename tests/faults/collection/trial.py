@@ -9,13 +9,20 @@ import ml_dtypes
 import numpy as np
 
 from symattn import Attention
-from symattn.attention.inputs import NEEDED
-from symattn.programs.names import meaning
 from tests.faults.collection import kinds
 from tests.faults.collection.entries import At, Entry
 from tests.faults.collection.kinds import KINDS
+from tests.letters import needed_by
 
 Array = Any
+#: What parameters of programs stand for, if they do not have the name of an input.
+MEANT = {
+    "query": "q", "xq": "q", "key": "k", "xk": "k", "value": "v", "xv": "v", "hidden_states": "x", "context": "y",
+    "w_qkv": "w_in", "q_norm_weight": "g_q", "k_norm_weight": "g_k", "attn_mask": "mask", "attention_mask": "mask",
+    "is_causal": "causal", "num_heads": "heads", "n_heads": "heads", "sinks": "sink", "start_pos": "past",
+    "position_ids": "positions", "dropout_p": "dropout", "dropout_mask": "drop", "segment_ids": "doc",
+    "valid_len": "lengths", "seq_lens": "lengths", "cu_seqlens_q": "bounds", "cu_seqlens_k": "bounds",
+}  # fmt: skip
 _UNITS = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 
@@ -148,7 +155,7 @@ def inputs(entry: Entry, at: At, seed: int = 7) -> dict[str, Array]:
         return made | {n: rounded(a, entry.precision) for n, a in at.given(made).items()}
     for name, shape in _shapes(entry.spec, at, entry.domain.square, names).items():
         made[name] = rounded(rng.standard_normal(shape) * at.spread, entry.precision)
-    names |= {n for n, is_needed in NEEDED.items() if is_needed(entry.spec)}
+    names |= needed_by(entry.spec)
     made |= {n: a for n, a in _extras(entry, at, made, rng).items() if n in names}
     return made | {n: rounded(a, entry.precision) for n, a in at.given(made).items()}
 
@@ -158,7 +165,7 @@ def parameters(entry: Entry) -> dict[str, str]:
     other = KINDS.get(type(entry.spec).__name__)
     if other is not None:
         return {n: other.words.get(n, n) for n in inspect.signature(entry.program).parameters}
-    found = {n: meaning(n) or n for n in inspect.signature(entry.program).parameters}
+    found = {n: MEANT.get(n, n) for n in inspect.signature(entry.program).parameters}
     every = set(found.values())
     if not {"q", "k", "v"} <= every and not {"x", "w_q"} <= every and not {"x", "w_in"} <= every and every != {"x"}:
         found |= dict(zip(list(found)[:3], "qkv", strict=False))
