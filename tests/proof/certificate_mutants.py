@@ -6,11 +6,11 @@
 import copy
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from random import Random
 from typing import Any
 
-from symattn.proof.checker import check
+from symattn import proving
 from tests.proof.certificate_numbers import fails
 
 Record = dict[str, Any]
@@ -209,21 +209,25 @@ def accepted(records: Iterable[Record], most: int = 3) -> tuple[Counter[str], li
         for kind, mutants in (("false", claims), ("not shown", not_shown(record))):
             for what, mutant in mutants:
                 made[kind] += 1
-                if check(mutant, Random(n)).accepted:
+                if proving.check(mutant, Random(n)).accepted:
                     wrong.append(f"{n}: {kind}, {what}")
     return made, wrong
+
+
+def certificates_of(theorem: proving.Theorem) -> tuple[Mapping[str, Any], ...]:
+    """The certificates of what is decided of a theorem now."""
+    decision = proving.decide(theorem).decision
+    return proving.certificates(decision.proofs, decision.premises)
 
 
 def main() -> int:
     """Count the mutants of the catalogue."""
     from symattn import theorems
-    from symattn.proof.theorem import decide
-    from symattn.theorems.runner import certificates
 
     total: Counter[str] = Counter()
     every: list[str] = []
     for name, theorem in theorems.catalogue().items():
-        made, wrong = accepted(certificates(decide(theorem)))
+        made, wrong = accepted(certificates_of(theorem))
         total += made
         every += [f"{name} {w}" for w in wrong]
     print(*every, sep="\n")

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from symattn import SymattnError, theorems
-from symattn.proof.certificate import certificates, written
+from symattn import SymattnError, proving, theorems
+from symattn.proof.certificate import written
 from symattn.proof.coq.coq_judges import judged
-from symattn.proof.coq.writing import Lemma, lemma
+from symattn.proof.coq.writing import lemma
 from symattn.proof.prover import equations
-from symattn.proof.statement import Letters, pairs
-from symattn.proof.theorem import Identity
 from symattn.theorems.as_printed import AsPrinted
 from tests.proof.coq_values import World, parsed
 
@@ -29,7 +27,7 @@ LONGEST = 6000  # characters of an equation
 class Mutant:
     """A lemma and what is wrong in it."""
 
-    lemma: Lemma
+    lemma: Any
     wrong: str
 
 
@@ -37,7 +35,7 @@ def mutants(names: Sequence[str], many: int, random: Random) -> Iterator[Mutant]
     """So many mutants of each theorem's equations."""
     for name in names:
         decision = theorems.catalogue()[name].method.decide()
-        records = json.loads(json.dumps(certificates(decision.proofs)))
+        records = json.loads(json.dumps(proving.certificates(decision.proofs)))
         every = [(c, e) for c in records for e in c["equations"] if len(str(e["left"]) + str(e["right"])) < LONGEST]
         for n in range(many if every else 0):
             record, equation = random.choice(every)
@@ -52,16 +50,18 @@ def mutants(names: Sequence[str], many: int, random: Random) -> Iterator[Mutant]
                 yield Mutant(made, f"{name}: {told}")
 
 
-def false_variants(names: Sequence[str]) -> Iterator[tuple[str, list[Lemma]]]:
+def false_variants(names: Sequence[str]) -> Iterator[tuple[str, list[Any]]]:
     """The equations of every false variant of theorems that are identities, with a name each."""
     for name in names:
         method = theorems.catalogue()[name].method
         method = method.identity if isinstance(method, AsPrinted) else method
-        if not isinstance(method, Identity):
+        if not isinstance(method, proving.Identity):
             continue
         for n, false in enumerate(method.false if isinstance(method.false, tuple) else (method.false,)):
             try:
-                every = [e for pair in pairs(false, method.declared, Letters()) for e in equations(*pair)]
+                every = [
+                    e for pair in proving.pairs(false, method.declared, proving.Letters()) for e in equations(*pair)
+                ]
             except SymattnError:
                 continue  # it says nothing of letters
             found = []
@@ -108,7 +108,7 @@ def _changes(parent: Any, key: Any, scope: Mapping[str, str]) -> Iterator[tuple[
                 yield from _changes(x, n, scope)
 
 
-def random_values(made: Lemma, seed: int) -> tuple[float, float] | None:
+def random_values(made: Any, seed: int) -> tuple[float, float] | None:
     """Both sides where sizes, arrays and functions are drawn; None where a number is beyond floats."""
     random = Random(seed)
     sizes = {n: random.randint(1, 3) for n in made.names.sorts.values()}
@@ -142,7 +142,7 @@ def random_values(made: Lemma, seed: int) -> tuple[float, float] | None:
     return (left, right) if math.isfinite(left + right) else None
 
 
-def true_at_random(made: Lemma) -> bool:
+def true_at_random(made: Any) -> bool:
     """Whether both sides are equal wherever they are looked at."""
     found = [v for v in (random_values(made, seed) for seed in range(12)) if v]
     return all(math.isclose(a, b, rel_tol=1e-7, abs_tol=1e-9) for a, b in found)
@@ -157,7 +157,7 @@ def campaign(names: Sequence[str], many: int, seed: int = 0, jobs: int = 1) -> t
 
 
 if __name__ == "__main__":
-    identities = [n for n, t in theorems.catalogue().items() if isinstance(t.method, (Identity, AsPrinted))]
+    identities = [n for n, t in theorems.catalogue().items() if isinstance(t.method, (proving.Identity, AsPrinted))]
     tried, true, false = campaign(identities, -(-int(sys.argv[1]) // len(identities)), jobs=2)
     print(
         f"{tried} mutants: {tried - len(true) - len(false)} refused, {len(true)} accepted and true, {len(false)} false"

@@ -13,31 +13,16 @@ from operator import mul
 from random import Random
 from typing import Any
 
-from symattn import Refused
+from symattn import Refused, kinds
 from symattn.arrays.index import building as build
-from symattn.arrays.index.expressions import (
-    ONE,
-    Constant,
-    Count,
-    Exponential,
-    Expression,
-    Index,
-    Letter,
-    Opaque,
-    Predicate,
-    Product,
-    Ratio,
-    Sum,
-    Total,
-    fresh,
-)
-from symattn.arrays.indexed import Indexed
+from symattn.arrays.index.expressions import fresh
 from symattn.proof.certificate import written
 from symattn.proof.checker_reading import read
-from symattn.proof.checker_values import Point, Retry, random_prime
+from symattn.proof.checker_values import Point, Retry
 from symattn.proof.expectation import EntryLaw, Expectation
 
 SORTS = ("n", "m")
+PRIME = 2**61 - 1  # the ninth of Mersenne's
 
 
 @dataclass
@@ -49,7 +34,7 @@ class Writer:
     opaque: bool = False
     predicates: bool = True
 
-    def expression(self, scope: tuple[Index, ...], depth: int) -> Expression:
+    def expression(self, scope: tuple[kinds.Index, ...], depth: int) -> kinds.Expression:
         choice = self.random.random()
         if depth == 0 or choice < 0.1:
             return self.leaf(scope)
@@ -65,61 +50,61 @@ class Writer:
             return build.exponential(self.exponent(scope))
         return build.divide(self.expression(scope, depth - 1), self.normaliser(scope))
 
-    def leaf(self, scope: tuple[Index, ...]) -> Expression:
+    def leaf(self, scope: tuple[kinds.Index, ...]) -> kinds.Expression:
         choice = self.random.random()
         same = [(i, j) for i, j in product(scope, scope) if i.sort == j.sort and i != j]
         if choice < 0.1:
             return build.constant(Fraction(self.random.choice((-2, -1, 1, 2, 3)), self.random.choice((1, 2))))
         if choice < 0.2 and self.predicates:
-            return Count(self.random.choice(SORTS))
+            return kinds.Count(self.random.choice(SORTS))
         if choice < 0.35 and same and self.predicates:
             return build.predicate(self.random.choice("=≤<"), *self.random.choice(same))
         if choice < 0.45 and scope and self.opaque:
-            return Opaque("max", build.add(self.letter(scope), self.letter(scope)))
+            return kinds.Opaque("max", build.add(self.letter(scope), self.letter(scope)))
         return self.letter(scope)
 
-    def letter(self, scope: tuple[Index, ...]) -> Expression:
+    def letter(self, scope: tuple[kinds.Index, ...]) -> kinds.Expression:
         rank = min(len(scope), self.random.choice((0, 1, 1, 1, 2)))
         chosen = tuple(self.random.choice(scope) for _ in range(rank))
-        return Letter(self.random.choice("xy") + "".join(i.sort for i in chosen), chosen)
+        return kinds.Letter(self.random.choice("xy") + "".join(i.sort for i in chosen), chosen)
 
-    def exponent(self, scope: tuple[Index, ...]) -> Expression:
+    def exponent(self, scope: tuple[kinds.Index, ...]) -> kinds.Expression:
         parts = []
         for _ in range(self.random.choice((1, 1, 2))):
             i = fresh(self.random.choice(SORTS))
             plain = build.multiply(self.letter(scope), self.letter(scope))
             inner = (*scope, i)
-            summed = build.total(i, build.multiply(Letter("z" + i.sort, (i,)), self.letter(inner)))
+            summed = build.total(i, build.multiply(kinds.Letter("z" + i.sort, (i,)), self.letter(inner)))
             part = self.random.choice((self.letter(scope), self.letter(scope), plain, summed))
             parts.append(build.multiply(build.constant(self.random.choice((-1, 1, 1, Fraction(1, 2)))), part))
         return build.add(*parts)
 
-    def normaliser(self, scope: tuple[Index, ...]) -> Expression:
+    def normaliser(self, scope: tuple[kinds.Index, ...]) -> kinds.Expression:
         i = fresh(self.random.choice(SORTS))
-        return build.total(i, build.exponential(build.add(self.letter((*scope, i)), Letter("z" + i.sort, (i,)))))
+        return build.total(i, build.exponential(build.add(self.letter((*scope, i)), kinds.Letter("z" + i.sort, (i,)))))
 
-    def rewritten(self, x: Expression, scope: tuple[Index, ...]) -> Expression:
+    def rewritten(self, x: kinds.Expression, scope: tuple[kinds.Index, ...]) -> kinds.Expression:
         """An expression equal to ``x``, written in another way."""
         if self.random.random() < 0.15:
             more = self.letter(scope)
             return build.add(self.rewritten(x, scope), more, build.negate(more))
-        if isinstance(x, Total):
+        if isinstance(x, kinds.Total):
             return self._total(x, scope)
-        if isinstance(x, Count) and self.random.random() < 0.5:
-            return build.total(fresh(x.sort), ONE)
-        if isinstance(x, Product):
+        if isinstance(x, kinds.Count) and self.random.random() < 0.5:
+            return build.total(fresh(x.sort), build.constant(1))
+        if isinstance(x, kinds.Product):
             return self._product(x, scope)
-        if isinstance(x, Exponential) and isinstance(x.children[0], Sum) and self.random.random() < 0.5:
+        if isinstance(x, kinds.Exponential) and isinstance(x.children[0], kinds.Sum) and self.random.random() < 0.5:
             return build.multiply(*map(build.exponential, x.children[0].children))
-        if isinstance(x, Sum):
+        if isinstance(x, kinds.Sum):
             terms = [self.rewritten(y, scope) for y in x.children]
             self.random.shuffle(terms)
             return build.add(*terms)
-        if isinstance(x, Ratio):
+        if isinstance(x, kinds.Ratio):
             return build.divide(self.rewritten(x.children[0], scope), x.children[1])
         return x
 
-    def _total(self, x: Total, scope: tuple[Index, ...]) -> Expression:
+    def _total(self, x: kinds.Total, scope: tuple[kinds.Index, ...]) -> kinds.Expression:
         body = self.rewritten(x.body, (*scope, x.index))
         mates = [j for j in scope if j.sort == x.index.sort]
         if mates and self.predicates and self.random.random() < 0.3:
@@ -128,15 +113,15 @@ class Writer:
             return build.add(*[build.total(x.index, build.multiply(p, body)) for p in (below, above)])
         return build.total(x.index, body)
 
-    def _product(self, x: Product, scope: tuple[Index, ...]) -> Expression:
+    def _product(self, x: kinds.Product, scope: tuple[kinds.Index, ...]) -> kinds.Expression:
         factors = [self.rewritten(y, scope) for y in x.children]
         self.random.shuffle(factors)
-        sums = [f for f in factors if isinstance(f, Sum)]
+        sums = [f for f in factors if isinstance(f, kinds.Sum)]
         if sums and self.random.random() < 0.7:
             rest = list(factors)
             rest.remove(sums[0])
             return build.add(*[build.multiply(term, *rest) for term in sums[0].children])
-        totals = [f for f in factors if isinstance(f, Total)]
+        totals = [f for f in factors if isinstance(f, kinds.Total)]
         if totals and self.random.random() < 0.7:
             rest = list(factors)
             rest.remove(totals[0])
@@ -145,14 +130,18 @@ class Writer:
             return build.total(i, build.multiply(*rest, inside))
         return build.multiply(*factors)
 
-    def mutated(self, x: Expression) -> Expression:
+    def mutated(self, x: kinds.Expression) -> kinds.Expression:
         """``x`` with one small change somewhere, which may or may not matter."""
-        below = [y for y in x.children if y.children or isinstance(y, (Letter, Constant, Predicate, Count))]
+        below = [
+            y
+            for y in x.children
+            if y.children or isinstance(y, (kinds.Letter, kinds.Constant, kinds.Predicate, kinds.Count))
+        ]
         if below and self.random.random() < 0.75:
             chosen = self.random.choice(below)
-            if isinstance(x, Total):
+            if isinstance(x, kinds.Total):
                 return build.total(x.index, self.mutated(x.body))
-            if not isinstance(x, Opaque):
+            if not isinstance(x, kinds.Opaque):
                 done = False
                 children = []
                 for y in x.children:
@@ -161,19 +150,19 @@ class Writer:
                 return build.rebuild(x, children)
         return self._changed(x)
 
-    def _changed(self, x: Expression) -> Expression:
-        if isinstance(x, Letter):
+    def _changed(self, x: kinds.Expression) -> kinds.Expression:
+        if isinstance(x, kinds.Letter):
             swapped = "y" if x.name.startswith("x") else "x"
             if len(x.indices) == 2 and x.indices[0].sort == x.indices[1].sort and self.random.random() < 0.5:
-                return Letter(x.name, x.indices[::-1])
-            return Letter(swapped + x.name[1:], x.indices)
-        if isinstance(x, Predicate):
+                return kinds.Letter(x.name, x.indices[::-1])
+            return kinds.Letter(swapped + x.name[1:], x.indices)
+        if isinstance(x, kinds.Predicate):
             return build.predicate({"≤": "<", "<": "≤", "=": "≤"}[x.relation], *x.sides)
-        if isinstance(x, Count):
-            return self.random.choice((build.add(x, build.negate(ONE)), ONE))
-        if isinstance(x, Constant):
+        if isinstance(x, kinds.Count):
+            return self.random.choice((build.add(x, build.constant(-1)), build.constant(1)))
+        if isinstance(x, kinds.Constant):
             return build.constant(x.value + 1)
-        if isinstance(x, Sum) and self.random.random() < 0.5:
+        if isinstance(x, kinds.Sum) and self.random.random() < 0.5:
             return build.add(*x.children[1:])
         return build.negate(x)
 
@@ -182,18 +171,18 @@ class Writer:
 class Equation:
     """Two expressions with the same free indices, as arrays for the prover."""
 
-    left: Expression
-    right: Expression
-    free: tuple[Index, ...]
+    left: kinds.Expression
+    right: kinds.Expression
+    free: tuple[kinds.Index, ...]
 
-    def arrays(self) -> tuple[Indexed, Indexed]:
+    def arrays(self) -> tuple[kinds.Indexed, kinds.Indexed]:
         return self._array(self.left), self._array(self.right)
 
-    def _array(self, x: Expression) -> Indexed:
-        def at(places: Any) -> Expression:
+    def _array(self, x: kinds.Expression) -> kinds.Indexed:
+        def at(places: Any) -> kinds.Expression:
             return build.substitute(x, {i: place[1][0] for i, place in zip(self.free, places, strict=True)})
 
-        return Indexed([i.sort for i in self.free], at)
+        return kinds.Indexed([i.sort for i in self.free], at)
 
     def holds(self, sizes: Mapping[str, int], random: Random, inverses: bool = True) -> bool | None:
         """Whether it holds at these sizes at a random point modulo a prime; None where it has no value."""
@@ -202,7 +191,7 @@ class Equation:
         left, right = (read(written(x, names), scope) for x in (self.left, self.right))
         for values in product(*[range(sizes[i.sort]) for i in self.free]):
             at = dict(zip(scope, values, strict=True))
-            point = Point(sizes, random_prime(random), random, (), inverses)
+            point = Point(sizes, PRIME, random, (), inverses)
             try:
                 if point.value(left, at).value != point.value(right, at).value:
                     return False
@@ -291,7 +280,7 @@ def averaged(sides: Callable[..., Any], laws: Mapping[str, EntryLaw]) -> Callabl
 
     def function(**given: Any) -> Any:
         said = {name: given[name] for name in requests}
-        if any(isinstance(given[name], Indexed) for name in laws):
+        if any(isinstance(given[name], kinds.Indexed) for name in laws):
             return sides(**said, E=Averages(laws, given))
         every = [laws, leaning] if leaning != laws else [laws]
         results = [sides(**said, E=Averages(each, given)) for each in every]

@@ -5,9 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from symattn.attention.letters_of_attention import D_K
-from symattn.document import notation as nt
-from symattn.document.notation import Node, Relation
+from symattn import printing as pr
 from symattn.proof import certificate
 from symattn.proof.certificate import Concluded, premise
 from symattn.proof.relations import concluding, section
@@ -41,14 +39,14 @@ def listening() -> Iterator[list[Record]]:
             room.accepted = plain
 
 
-def steps(relation: Relation, glossary: Glossary, **more: Any) -> list[Record]:
+def steps(relation: pr.Relation, glossary: Glossary, **more: Any) -> list[Record]:
     """The certificates of the steps by which a relation is proved."""
     with listening() as found:
         decided(RelationQuestion(relation, glossary, **more))
     return found
 
 
-def limit(relation: Relation, condition: Relation, form: Node, glossary: Glossary) -> list[Record]:
+def limit(relation: pr.Relation, condition: pr.Relation, form: pr.Node, glossary: Glossary) -> list[Record]:
     """The same of a limit."""
     with listening() as found:
         section.limit(relation, condition, form, glossary, lambda r: decided(RelationQuestion(r, glossary)))
@@ -56,60 +54,60 @@ def limit(relation: Relation, condition: Relation, form: Node, glossary: Glossar
 
 
 _SCORE = letters_of(4, "μ")
-X, Y, T, N_, P = (nt.name(x) for x in "xytnp")
-XI, PI, UI, SI = (nt.name(x, "i") for x in ("x", "p", "u", "s"))
-BETA, E = nt.name("β"), nt.Name("e")
+X, Y, T, N_, P = (pr.name(x) for x in "xytnp")
+XI, PI, UI, SI = (pr.name(x, "i") for x in ("x", "p", "u", "s"))
+BETA, E, D_K = pr.name("β"), pr.Name("e"), pr.name("d", "k")
 
 
-def over(operator: str, body: Node) -> Node:
-    return nt.Big(operator, nt.Name("i"), None, None, body)
+def over(operator: str, body: pr.Node) -> pr.Node:
+    return pr.Big(operator, pr.Name("i"), None, None, body)
 
 
-def norm(x: Node) -> Node:
-    return nt.Fence("norm", x)
+def norm(x: pr.Node) -> pr.Node:
+    return pr.Fence("norm", x)
 
 
-def bars(x: Node) -> Node:
-    return nt.Fence("abs", x)
+def bars(x: pr.Node) -> pr.Node:
+    return pr.Fence("abs", x)
 
 
 _ROW = Glossary({"x": "n", "y": "n"}, {"n": "n"}, {"i": "n"})
-_SQUARE = PI * nt.Fence("round", XI + 1) ** 2
-_SHARE = nt.equals(over("max", bars(_SQUARE)), over("max", PI * XI**2 + 2 * PI * XI + PI))
-_GROWS = nt.relation(BETA, "→", nt.Name("∞"))
+_SQUARE = PI * pr.Fence("round", XI + 1) ** 2
+_SHARE = pr.equals(over("max", bars(_SQUARE)), over("max", PI * XI**2 + 2 * PI * XI + PI))
+_GROWS = pr.relation(BETA, "→", pr.Name("∞"))
 _TIES = Glossary({"u": "r", "β": ""}, {}, {"i": "r"}, positive=("u", "β"))
-_SUM = 1 / nt.Fence("round", 2 + over("sum", E ** (-(BETA * UI))))
+_SUM = 1 / pr.Fence("round", 2 + over("sum", E ** (-(BETA * UI))))
 
 RULES: dict[str, Callable[[], list[Record]]] = {
-    "squares": lambda: steps(nt.equals(norm(X - Y), norm(Y - X)), _ROW),
-    "logarithm": lambda: steps(nt.equals(T, nt.call("log", E**T * 1)), Glossary({"t": ""})),
+    "squares": lambda: steps(pr.equals(norm(X - Y), norm(Y - X)), _ROW),
+    "logarithm": lambda: steps(pr.equals(T, pr.call("log", E**T * 1)), Glossary({"t": ""})),
     "equals": lambda: steps(
         _SHARE, Glossary({"x": "n", "p": "n"}, {}, {"i": "n"}, nonnegative=("p",)), signs={_SQUARE: _SQUARE}
     ),
     "induction": lambda: steps(
-        nt.equals(nt.Big("sum", T, nt.node(1), N_, T), N_ * (N_ + 1) / 2), Glossary({"x": "n"}, {"n": "n"})
+        pr.equals(pr.Big("sum", T, pr.node(1), N_, T), N_ * (N_ + 1) / 2), Glossary({"x": "n"}, {"n": "n"})
     ),
     "largest": lambda: steps(
-        nt.relation(over("max", PI * (1 - PI)), "≤", nt.node(1) / 4),
+        pr.relation(over("max", PI * (1 - PI)), "≤", pr.node(1) / 4),
         Glossary({"p": "n"}, {}, {"i": "n"}),
-        gaps={over("max", PI * (1 - PI)): nt.Fence("round", PI - nt.node(1) / 2) ** 2},
+        gaps={over("max", PI * (1 - PI)): pr.Fence("round", PI - pr.node(1) / 2) ** 2},
     ),
-    "a limit at ∞": lambda: limit(nt.relation(_SUM, "→", nt.node(1) / 2), _GROWS, _SUM, _TIES),
+    "a limit at ∞": lambda: limit(pr.relation(_SUM, "→", pr.node(1) / 2), _GROWS, _SUM, _TIES),
     "a limit at 0": lambda: limit(
-        nt.relation(_SUM, "→", 1 / nt.Fence("round", 2 + nt.name("r"))),
-        nt.relation(BETA, "→", 0),
+        pr.relation(_SUM, "→", 1 / pr.Fence("round", 2 + pr.name("r"))),
+        pr.relation(BETA, "→", 0),
         _SUM,
         Glossary({"u": "r", "β": ""}, {"r": "r"}, {"i": "r"}, positive=("u", "β")),
     ),
     "a size that grows": lambda: limit(
-        nt.relation(var(s() / D_K), "→", 0),
-        nt.relation(D_K, "→", nt.Name("∞")),
+        pr.relation(var(s() / D_K), "→", 0),
+        pr.relation(D_K, "→", pr.Name("∞")),
         SIGMA**2 * (SIGMA**2 + 2 * MU**2) / D_K,
         _SCORE,
     ),
     "a value at a size": lambda: steps(
-        nt.equals(nt.At(var(s()), nt.equals(D_K, 9)), 9 * (SIGMA**2 * (SIGMA**2 + 2 * MU**2))), _SCORE
+        pr.equals(pr.At(var(s()), pr.equals(D_K, 9)), 9 * (SIGMA**2 * (SIGMA**2 + 2 * MU**2))), _SCORE
     ),
-    "roots of sizes": lambda: steps(nt.equals(D_K * MU**2 / nt.Root(D_K), nt.Root(D_K) * MU**2), _SCORE),
+    "roots of sizes": lambda: steps(pr.equals(D_K * MU**2 / pr.Root(D_K), pr.Root(D_K) * MU**2), _SCORE),
 }
 """For each rule, relations that are shown by it."""

@@ -3,9 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from symattn import Grade
-from symattn.proof.statement import Declared
-from symattn.proof.theorem import Identity
+from symattn import Grade, proving
 
 
 def xp(x: Any) -> Any:
@@ -81,9 +79,9 @@ def before(x: Any, n: Any) -> Any:
     return places(x, n)[None, :] <= places(x, n)[:, None]
 
 
-def neither_proved_nor_checked(declared: Declared, sides: Callable[..., Any], hard: bool = True) -> None:
+def neither_proved_nor_checked(declared: proving.Declared, sides: Callable[..., Any], hard: bool = True) -> None:
     """A false statement is refuted, or undecided where that is ``hard``, and it is said where."""
-    decision = Identity(declared, sides, sides).decide()
+    decision = proving.Identity(declared, sides, sides).decide()
     assert decision.evidence.grade in (Grade.REFUTED, Grade.UNDECIDED), decision
     assert decision.evidence.where
     assert hard or decision.evidence.grade is Grade.REFUTED

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from symattn.proof.checker import check
+from symattn import proving
 from symattn.proof.checker_reading import in_place
 from symattn.proof.coq.inferences import lemmas
 from tests.proof.test_expectation import NOUGHT, ONE, TWO, equation, letter
@@ -164,9 +164,9 @@ FALSE_AND_TRUE: dict[str, tuple[Record, Record]] = {
 @pytest.mark.parametrize("name", FALSE_AND_TRUE)
 def test_what_is_captured_or_has_no_value_is_refused(name: str) -> None:
     false, true = FALSE_AND_TRUE[name]
-    verdict = check(true, Random(0))
+    verdict = proving.check(true, Random(0))
     assert verdict.accepted, verdict.why
-    assert not check(false, Random(0)).accepted
+    assert not proving.check(false, Random(0)).accepted
 
 
 def test_coq_is_not_asked_whether_sides_differ_under_a_permutation() -> None:
@@ -179,7 +179,7 @@ def test_coq_is_not_asked_whether_sides_differ_under_a_permutation() -> None:
 
 
 def test_what_is_no_size_is_refused_with_the_reason() -> None:
-    verdict = check({**differing(C, D), "sizes": {"n": float("inf")}}, Random(0))
+    verdict = proving.check({**differing(C, D), "sizes": {"n": float("inf")}}, Random(0))
     assert "OverflowError" in verdict.why
 
 
@@ -189,8 +189,8 @@ def test_a_mean_of_too_many_products_is_refused() -> None:
     few, many = (equation(["function", "mean", ["product", *[every] * n], law], ONE) for n in (1, 5))
     for record in (few, many):
         record["equations"][0]["free"] = [[f"i{n}", "n"] for n in range(8)]
-    assert check(few, Random(0)).why == "the normal forms differ"
-    assert check(many, Random(0)).why == "it asks for more than the checker takes on"
+    assert proving.check(few, Random(0)).why == "the normal forms differ"
+    assert proving.check(many, Random(0)).why == "it asks for more than the checker takes on"
 
 
 @pytest.mark.parametrize("index", ["in place 0", "in place 1"])

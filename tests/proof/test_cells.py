@@ -6,15 +6,17 @@ from typing import Any
 import pytest
 import sympy
 
-from symattn import Grade, Refused
+from symattn import Grade, Refused, proving
 from symattn.proof import cells
-from symattn.proof.statement import Declared
-from symattn.proof.theorem import Identity
 from tests.proof.stated import abs_, least, neither_proved_nor_checked, relu, softmax, top, xp
 
-Stated = dict[str, tuple[Declared, Callable[..., Any]]]
-ONE, TWO, THREE = Declared({"x": ""}), Declared({"x": "", "y": ""}), Declared({"x": "", "y": "", "z": ""})
-VECTOR, MATRIX = Declared({"x": "n"}), Declared({"x": "n m"})
+Stated = dict[str, tuple[proving.Declared, Callable[..., Any]]]
+ONE, TWO, THREE = (
+    proving.Declared({"x": ""}),
+    proving.Declared({"x": "", "y": ""}),
+    proving.Declared({"x": "", "y": "", "z": ""}),
+)
+VECTOR, MATRIX = proving.Declared({"x": "n"}), proving.Declared({"x": "n m"})
 
 
 def unless(condition: Any, x: Any) -> Any:
@@ -120,7 +122,7 @@ TRUE: Stated = {
 
 @pytest.mark.parametrize("name", TRUE)
 def test_what_holds_in_every_cell_is_checked_without_conditions(name: str) -> None:
-    evidence = Identity(*TRUE[name], ()).decide().evidence
+    evidence = proving.Identity(*TRUE[name], ()).decide().evidence
     assert evidence.grade is Grade.CHECKED, evidence
     assert "defined" not in evidence.where
 
@@ -135,7 +137,7 @@ FALSE_AT_ZERO: Stated = {
 
 @pytest.mark.parametrize("name", FALSE_AT_ZERO)
 def test_the_sign_of_zero_refutes(name: str) -> None:
-    assert Identity(*FALSE_AT_ZERO[name], ()).decide().evidence.grade is Grade.REFUTED
+    assert proving.Identity(*FALSE_AT_ZERO[name], ()).decide().evidence.grade is Grade.REFUTED
 
 
 CONDITIONAL: Stated = {
@@ -143,7 +145,7 @@ CONDITIONAL: Stated = {
     "a logarithm": (ONE, lambda x: (xp(x).exp(xp(x).log(xp(x).where(x > 1, x, x))), x)),
     "a divisor that is 0 at one number": (ONE, lambda x: (relu(x) / (x - 5000), (relu(-x) + x) / (x - 5000))),
     "masked rows": (
-        Declared({"s": "n m", "t": "n m"}),
+        proving.Declared({"s": "n m", "t": "n m"}),
         lambda s, t: (xp(s).sum(softmax(xp(s).where(s > t, s, -xp(s).inf)), axis=-1), 0 * s[:, 0] + 1),
     ),
 }
@@ -151,7 +153,7 @@ CONDITIONAL: Stated = {
 
 @pytest.mark.parametrize("name", CONDITIONAL)
 def test_conditions_are_printed_where_comparisons_stop_the_prover(name: str) -> None:
-    evidence = Identity(*CONDITIONAL[name], ()).decide().evidence
+    evidence = proving.Identity(*CONDITIONAL[name], ()).decide().evidence
     assert evidence.grade is Grade.CHECKED, evidence
     assert evidence.where.endswith("where both sides are defined")
 

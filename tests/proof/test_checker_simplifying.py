@@ -8,14 +8,10 @@ from typing import Any
 
 import pytest
 
-from symattn.arrays.indexed import Indexed, Permutation
+from symattn import kinds, proving
 from symattn.proof import checker_simplifying
-from symattn.proof.certificate import certificate
-from symattn.proof.checker import CertificateVerdict, check
-from symattn.proof.checker_reading import CheckedNode, Rejected, read
+from symattn.proof.checker_reading import Rejected, read
 from symattn.proof.checker_values import CheckedValue, Point
-from symattn.proof.gradients import gradient
-from symattn.proof.prover import prove
 from tests.proof.certificate_numbers import Unknown, World
 
 Parts = list[Any]
@@ -97,7 +93,7 @@ FALSE: dict[str, tuple[Parts, Parts]] = {
 }
 
 
-def checked(left: Parts, right: Parts) -> CertificateVerdict:
+def checked(left: Parts, right: Parts) -> Any:
     """What the checker says of left = right by its normal form, where x > 0 and y > 0 are hypotheses."""
     record = {
         **{"schema": 1, "kind": "certificate", "rules": [], "positive": [], "assumed": []},
@@ -106,7 +102,7 @@ def checked(left: Parts, right: Parts) -> CertificateVerdict:
         ],
         "equations": [{"free": [["i", "n"], ["k", "n"]], "left": left, "right": right, "how": "normal form"}],
     }
-    return check(record, Random(0))
+    return proving.check(record, Random(0))
 
 
 @pytest.mark.parametrize("name", TRUE)
@@ -128,25 +124,25 @@ def test_what_is_lost_in_simplifying_is_asked_of_what_is_written() -> None:
         assert checked(left, right).why == "what is divided by, or rooted, is no hypothesis"
 
 
-xp = Indexed.xp
-x, square = Indexed.letters("x", "n"), Indexed.letters("S", "n", "n")
+xp = kinds.Indexed.xp
+x, square = kinds.Indexed.letters("x", "n"), kinds.Indexed.letters("S", "n", "n")
 WRITTEN = {
     "a sum": lambda: (x + x - x, x),
-    "a permutation": lambda: (xp.sum(square[Permutation("pi", "n")], axis=0), xp.sum(square, axis=0)),
+    "a permutation": lambda: (xp.sum(square[kinds.Permutation("pi", "n")], axis=0), xp.sum(square, axis=0)),
     "a root": lambda: (xp.sqrt(x) * xp.sqrt(x), x),
     "a quotient": lambda: (x * 2 / 2, x),
     "a logarithm": lambda: (xp.exp(xp.log(x)), x),
-    "a gradient": lambda: (gradient(lambda x: xp.sum(x * x), "x", x=x), 2 * x),
+    "a gradient": lambda: (proving.gradient(lambda x: xp.sum(x * x), "x", x=x), 2 * x),
 }
 
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_the_sides_are_those_that_were_written(name: str) -> None:
-    proof = prove(*WRITTEN[name]())
+    proof = proving.prove_equal(*WRITTEN[name]())
     assert proof.proved, proof.why
-    record = certificate(proof)
+    record = proving.certificate(proof)
     assert all(e["left"] != e["right"] for e in record["equations"])
-    assert check(record, Random(0)).accepted
+    assert proving.check(record, Random(0)).accepted
 
 
 Data = list[Any]
@@ -154,7 +150,7 @@ SCOPE = {"i": "n", "k": "n"}
 POSITIVE = frozenset({"p"})
 
 
-def written(x: CheckedNode) -> Data:
+def written(x: Any) -> Data:
     """An expression of the checker as a certificate holds it."""
     if x.kind in ("number", "size"):
         return [x.kind, str(x.label)]

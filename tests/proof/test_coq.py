@@ -10,14 +10,10 @@ from typing import Any
 
 import pytest
 
-from symattn import Grade, theorems
-from symattn.document.model import Note
-from symattn.proof.certificate import certificates
+from symattn import Grade, printing, proving, theorems
 from symattn.proof.coq import coq_judges, theory
-from symattn.proof.coq.coq_judges import LIBRARY, CoqJudgement, judged
+from symattn.proof.coq.coq_judges import CoqJudgement, judged
 from symattn.proof.coq.inferences import lemmas
-from symattn.proof.coq.writing import Lemma
-from symattn.proof.theorem import Decision
 from symattn.theorems.coq import checked
 from symattn.theorems.runner import decide_one, run
 from tests.proof.coq_mutants import campaign, false_variants
@@ -26,22 +22,27 @@ SOME = ("softmax-shift", "rope-relative", "value-bias-passes")
 
 
 @cache
-def decided(name: str) -> Decision:
+def decided(name: str) -> proving.Decision:
     return theorems.catalogue()[name].method.decide()
 
 
 def records(name: str) -> list[Any]:
     decision = decided(name)
-    return [dict(c) for c in certificates(decision.proofs, decision.premises)]
+    return [dict(c) for c in proving.certificates(decision.proofs, decision.premises)]
 
 
 def test_without_coq_the_grade_stays_and_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(theory, "version", lambda: "")
     (told,) = checked([decide_one(theorems.catalogue()["softmax-shift"], explain=True)], "").found
     assert told.grade is Grade.PROVED
-    assert told.explained[-1] == Note((theory.INSTALL,))
+    assert told.explained[-1] == printing.Note((theory.INSTALL,))
 
 
+#: The axioms on which Coq's real numbers rest.
+LIBRARY = {
+    "ClassicalDedekindReals.sig_forall_dec", "ClassicalDedekindReals.sig_not_dec",
+    "FunctionalExtensionality.functional_extensionality_dep", "Classical_Prop.classic",
+}  # fmt: skip
 LISTING = """Axioms:
 ClassicalDedekindReals.sig_forall_dec
   : forall P : nat -> Prop,
@@ -173,7 +174,7 @@ def test_where_both_sides_are_equal_is_shown_and_no_more() -> None:
     assert all(x.readable and "-> forall" in x.readable.statement for x in so)
 
 
-def spoiled_text(asked: list[Lemma], old: str, new: str) -> list[Lemma]:
+def spoiled_text(asked: list[Any], old: str, new: str) -> list[Any]:
     (one,) = asked
     text = re.sub(old, new.replace("/\\", "/\\\\"), one.text)
     assert text != one.text
@@ -389,7 +390,9 @@ def test_why_coq_ended_early_is_told(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(coq_judges, "SECONDS", seconds)
     monkeypatch.setattr(theory, "compiled", lambda: tmp_path)
-    long = [Lemma(name, f"(* {'more than a pipe holds ' * 10_000} *)") for name in ("one", "two")]
+    (short,) = lemmas("softmax-shift", records("softmax-shift"))
+    text = f"(* {'more than a pipe holds ' * 10_000} *)"
+    long = [replace(short, name=name, text=text) for name in ("one", "two")]
     judgement = judged(long)
     assert set(judgement.stopped) == {"one", "two"}
     assert all(re.fullmatch(why, told) for told in judgement.stopped.values())

@@ -5,17 +5,16 @@ from typing import Any
 
 import pytest
 
-from symattn.proof.coq.coq_judges import LIBRARY, judged
+from symattn.proof.coq.coq_judges import judged
 from symattn.proof.coq.inferences import lemmas
-from symattn.proof.coq.writing import Lemma
-from tests.proof.test_coq import letter, records, wrong_side
+from tests.proof.test_coq import LIBRARY, letter, records, wrong_side
 
 
 def of_kind(theorem: str, kind: str) -> Any:
     return next(c for c in records(theorem) if kind in (c["kind"], c.get("rule")))
 
 
-def with_text(asked: list[Lemma], old: str, new: str) -> list[Lemma]:
+def with_text(asked: list[Any], old: str, new: str) -> list[Any]:
     (one,) = asked
     assert old in one.text
     return [replace(one, text=one.text.replace(old, new))]
@@ -116,7 +115,7 @@ def test_sides_that_differ_where_no_size_or_array_is_left() -> None:
     assert "are 0 or 1" in said.why
 
 
-def over_two(function: str, inside: Any) -> list[Lemma]:
+def over_two(function: str, inside: Any) -> list[Any]:
     x: Any = ["function", function, ["bound", "j", "n", ["bound", "k", "m", inside]]]
     equation = {"free": [], "left": x, "right": x}
     return lemmas("x", [{"kind": "certificate", "equations": [equation], "rules": [], "positive": []}])

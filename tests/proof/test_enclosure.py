@@ -4,6 +4,7 @@ Enclosures of normal means and quantiles are held against other programs."""
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from random import Random
 from statistics import NormalDist
@@ -15,28 +16,22 @@ import mpmath
 import numpy as np
 import pytest
 
-from symattn import Grade, Refused, theorems
-from symattn.arrays.formats import NARROW, Format
-from symattn.arrays.index.axes import length
-from symattn.arrays.indexed import Indexed
+from symattn import Grade, Refused, kinds, proving, theorems
+from symattn.arrays.formats import Format
 from symattn.proof import gaussian
-from symattn.proof.certificate import certificates
-from symattn.proof.checker import FORMATS, check
+from symattn.proof.checker import FORMATS
 from symattn.proof.checker_balls import _RISING
-from symattn.proof.inequality import Certificate
-from symattn.proof.joint_statements import above_zero, bound
 from symattn.proof.same_bits import Operations, RoundedTerm, SameBits
 from symattn.proof.signs import never_negative
-from symattn.proof.statement import Declared, Numbers
-from symattn.proof.theorem import Theorem, decide
+from tests.formats import NARROW
 
 
 def _minus_one(xp: Any) -> Any:
     return xp.asarray(-1)
 
 
-def _of(of: Callable[[Any, Any], Any]) -> Certificate:
-    return above_zero({}, lambda xp: of(xp, xp.asarray(2)), _minus_one)
+def _of(of: Callable[[Any, Any], Any]) -> Any:
+    return proving.above_zero({}, lambda xp: of(xp, xp.asarray(2)), _minus_one)
 
 
 def _shown(xp: Any, x: Any) -> Any:
@@ -50,7 +45,7 @@ def test_what_holds_in_numbers_is_proved():
     assert SHOWN.decide().evidence.grade is Grade.PROVED
     assert SHOWN.refute().refuted
     assert SHOWN.witness()
-    assert not above_zero({}, SHOWN.gap, SHOWN.gap).refute().refuted
+    assert not proving.above_zero({}, SHOWN.gap, SHOWN.gap).refute().refuted
 
 
 def test_what_is_negative_is_refuted():
@@ -68,7 +63,7 @@ def test_what_is_zero_or_has_no_value_is_not_proved():
 
 # -- the checker -------------------------------------------------------------------------------------------------------
 def _certificate() -> dict[str, Any]:
-    (record,) = certificates((), SHOWN.decide().premises)
+    (record,) = proving.certificates((), SHOWN.decide().premises)
     return dict(copy.deepcopy(record))
 
 
@@ -98,7 +93,7 @@ TAMPERED: dict[str, Callable[[dict[str, Any]], object]] = {
 
 
 def test_the_checker_accepts_what_was_found():
-    verdict = check(_certificate())
+    verdict = proving.check(_certificate())
     assert verdict.accepted, verdict.why
     assert not verdict.epsilon
 
@@ -107,7 +102,7 @@ def test_the_checker_accepts_what_was_found():
 def test_what_is_tampered_with_is_refused(how: str):
     record = _certificate()
     TAMPERED[how](record)
-    assert not check(record).accepted
+    assert not proving.check(record).accepted
 
 
 @pytest.mark.parametrize("name", _RISING)
@@ -172,11 +167,12 @@ def test_the_share_of_near_ties() -> None:
     assert holds(gaussian.near_ties(flint.arb(512).sqrt()), law.cdf(1) - law.cdf(-1), 1e-12)
 
 
-XY = Declared({"x": "n", "y": "n"})
+XY = proving.Declared({"x": "n", "y": "n"})
 
 
 def method(sides, gap, declared=XY, **more):
-    return Certificate(declared, sides, gap, lambda x: (x * 0 + 1, x * 0), **more)
+    false = lambda x: (x * 0 + 1, x * 0)  # noqa: E731
+    return replace(proving.bound(declared.arrays, sides, gap, false, **more), declared=declared)
 
 
 def test_a_gap_that_is_the_difference_and_shows_its_sign_proves():
@@ -216,30 +212,30 @@ def test_hypotheses_that_cannot_be_met_leave_no_witness():
 
 
 def test_letters_declared_positive_count_and_others_do_not():
-    assert method(lambda x: (0 * x, x), lambda x: x, Declared({"x": "n"}, positive=("x",))).decide().evidence.grade is (
-        Grade.PROVED
-    )
+    assert method(
+        lambda x: (0 * x, x), lambda x: x, proving.Declared({"x": "n"}, positive=("x",))
+    ).decide().evidence.grade is (Grade.PROVED)
     assert method(lambda x: (0 * x, x), lambda x: x).decide().evidence.grade is Grade.REFUTED
 
 
 def test_letters_that_are_not_negative_count_and_are_also_tried_at_0():
-    declared = Declared({"x": "n"}, nonnegative=("x",))
+    declared = proving.Declared({"x": "n"}, nonnegative=("x",))
     assert method(lambda x: (0 * x, x), lambda x: x, declared).decide().evidence.grade is Grade.PROVED
     assert method(lambda x: (0 * x, x / x), lambda x: x / x, declared).decide().proofs[0].demands
-    drawn = {entry for seed in range(9) for entry in Numbers({"n": 3}, seed).array("x", "n", declared).tolist()}
+    drawn = {entry for seed in range(9) for entry in proving.Numbers({"n": 3}, seed).array("x", "n", declared).tolist()}
     assert min(drawn) == 0
 
 
 def test_of_several_false_variants_each_must_fail():
     def stated(*false):
-        squares = bound({"x": "n"}, lambda x: (0 * x, x * x), lambda x: x * x, false)
-        return decide(Theorem("squares", "test", ("0 ≤ x²",), squares, "folklore", ("others",)))
+        squares = proving.bound({"x": "n"}, lambda x: (0 * x, x * x), lambda x: x * x, false)
+        return proving.decide(proving.Theorem("squares", "test", ("0 ≤ x²",), squares, "folklore", ("others",)))
 
     assert stated(lambda x: (x * x, 0 * x), lambda x: (x, x * x)).sound
     assert not stated(lambda x: (x * x, 0 * x), lambda x: (-(x * x), 0 * x)).sound
 
 
-X, Y = Indexed.letters("x", length("n")), Indexed.letters("y", length("n"))
+X, Y = kinds.Indexed.letters("x", "n"), kinds.Indexed.letters("y", "n")
 XP = X.xp
 
 
@@ -298,7 +294,7 @@ def test_what_the_form_does_not_show(x):
 
 def test_only_the_arrays_that_are_named_are_known():
     assert sign(X, "x")
-    assert not sign(Indexed.letters("xy", length("n")), "x")
+    assert not sign(kinds.Indexed.letters("xy", "n"), "x")
     assert not sign(X * Y, "x")
 
 
@@ -394,7 +390,7 @@ KINDS = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfl
 def _of_formats() -> dict[str, Any]:
     decision = theorems.theorem_of("rounding", "merge-rounding-commutes").method.decide()
     assert decision.evidence.grade is Grade.PROVED
-    (record,) = certificates((), decision.premises)
+    (record,) = proving.certificates((), decision.premises)
     return dict(copy.deepcopy(record))
 
 
@@ -425,7 +421,7 @@ TAMPERED_FORMATS: dict[str, Callable[[dict[str, Any]], object]] = {
 
 
 def test_the_checker_accepts_what_was_found_of_formats():
-    verdict = check(_of_formats())
+    verdict = proving.check(_of_formats())
     assert verdict.accepted, verdict.why
 
 
@@ -433,7 +429,7 @@ def test_the_checker_accepts_what_was_found_of_formats():
 def test_what_is_tampered_with_in_formats_is_refused(how: str):
     record = _of_formats()
     TAMPERED_FORMATS[how](record)
-    assert not check(record).accepted
+    assert not proving.check(record).accepted
 
 
 def test_what_rests_on_another_exponential_than_that_of_zero_is_not_proved():

@@ -10,11 +10,8 @@ from typing import Any
 
 import pytest
 
-from symattn import theorems
-from symattn.proof.checker import check
-from symattn.proof.theorem import decide
-from symattn.theorems.runner import certificates
-from tests.proof.certificate_mutants import accepted, put
+from symattn import proving, theorems
+from tests.proof.certificate_mutants import accepted, certificates_of, put
 from tests.proof.certificate_numbers import fails
 from tests.proof.test_prover_certificates import RECORDS
 
@@ -287,9 +284,9 @@ FORGED: dict[str, tuple[Record, Record]] = {
 @pytest.mark.parametrize("name", FORGED)
 def test_a_forged_certificate_is_refused(name: str) -> None:
     false, true = FORGED[name]
-    verdict = check(true, Random(0))
+    verdict = proving.check(true, Random(0))
     assert verdict.accepted, verdict.why
-    assert not check(false, Random(0)).accepted
+    assert not proving.check(false, Random(0)).accepted
 
 
 def test_what_random_tests_risk_in_laws_and_premises_is_counted() -> None:
@@ -297,7 +294,7 @@ def test_what_random_tests_risk_in_laws_and_premises_is_counted() -> None:
     more = ["sum", X, ONE]
     one = ["sum", ["product", more, more], minus(SQUARE), ["product", ["number", "-2"], X]]
     of_law = of_h(["sum", one, minus(["function", "tanh", Y])], laws=[["h", "bounded"]])
-    risk = check(of_law, Random(0)).epsilon
+    risk = proving.check(of_law, Random(0)).epsilon
     assert 0 < risk < 1e-30
 
 
@@ -306,7 +303,7 @@ SOME = ("softmax-shift", "softmax-gap")
 
 def test_false_certificates_are_refused() -> None:
     some = [t for t in theorems.of_topic("softmax") if t.name in SOME]
-    records = [*RECORDS.values(), *(json.loads(json.dumps(c)) for t in some for c in certificates(decide(t)))]
+    records = [*RECORDS.values(), *(json.loads(json.dumps(c)) for t in some for c in certificates_of(t))]
     made, wrong = accepted(records, most=1)
     assert not wrong
     assert made["false"] > 100
@@ -323,7 +320,7 @@ BY_TOPIC = pytest.mark.parametrize(
 def test_false_certificates_of_the_catalogue_are_refused(topic: str) -> None:
     total: Counter[str] = Counter()
     for theorem in theorems.of_topic(topic):
-        made, wrong = accepted(certificates(decide(theorem)), most=1)
+        made, wrong = accepted(certificates_of(theorem), most=1)
         assert not wrong, theorem.name
         total += made
     assert total or topic == "rounding"
@@ -338,6 +335,6 @@ def test_numbers_know_what_is_false() -> None:
 @BY_TOPIC
 def test_what_certificates_say_holds_in_numbers(topic: str) -> None:
     for theorem in theorems.of_topic(topic):
-        for n, certificate in enumerate(certificates(decide(theorem))):
+        for n, certificate in enumerate(certificates_of(theorem)):
             if certificate["kind"] in ("certificate", "sign"):
                 assert not fails(dict(certificate), seeds=4), f"{theorem.name}, certificate {n}"

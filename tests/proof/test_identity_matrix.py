@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from symattn import Grade
-from symattn.proof.statement import Declared, Letters, pairs
-from symattn.proof.theorem import Identity
+from symattn import Grade, proving
 
-VECTORS = Declared({"a": "n", "b": "n"})
-Case = tuple[Declared, Callable[..., Any], Callable[..., Any]]
+VECTORS = proving.Declared({"a": "n", "b": "n"})
+Case = tuple[proving.Declared, Callable[..., Any], Callable[..., Any]]
 
 
 def xp(x: Any) -> Any:
@@ -26,22 +24,22 @@ TRUE: dict[str, Case] = {
         lambda a, b: (xp(a).eye(a.shape[0]) @ (a * b), 0 * a + xp(a).sum(a * b)),
     ),
     "is neutral on both sides": (
-        Declared({"x": "n m"}),
+        proving.Declared({"x": "n m"}),
         lambda x: (xp(x).eye(x.shape[0]) @ x @ xp(x).eye(x.shape[1]), x),
         lambda x: (xp(x).eye(x.shape[0]) @ x, x @ xp(x).eye(x.shape[1]) * 2),
     ),
     "has the trace n": (
-        Declared({"x": "n m"}),
+        proving.Declared({"x": "n m"}),
         lambda x, n: (xp(x).sum(xp(x).eye(x.shape[0])), n),
         lambda x, n: (xp(x).sum(xp(x).eye(x.shape[0])), n * n),
     ),
     "ends with the rows where columns follow": (
-        Declared({"x": "n+p m"}),
+        proving.Declared({"x": "n+p m"}),
         lambda x, n, p: (xp(x).eye(n, n + p) @ x, x[:n]),
         lambda x, n, p: (xp(x).eye(n, n + p) @ x, 0 * x[:n]),
     ),
     "is made of heads and features": (
-        Declared({"x": "h*d m"}),
+        proving.Declared({"x": "h*d m"}),
         lambda x: (xp(x).eye(x.shape[0]) @ x, x),
         lambda x: (xp(x).eye(x.shape[0]) @ x, 2 * x),
     ),
@@ -51,7 +49,7 @@ TRUE: dict[str, Case] = {
 @pytest.mark.parametrize("name", TRUE)
 def test_it_is_proved_and_its_false_variant_refuted(name: str) -> None:
     declared, sides, false = TRUE[name]
-    identity = Identity(declared, sides, false)
+    identity = proving.Identity(declared, sides, false)
     assert identity.decide().evidence.grade is Grade.PROVED, identity.decide()
     assert identity.refute().refuted
     assert not identity.refute().accepted
@@ -66,8 +64,13 @@ def test_it_is_proved_and_its_false_variant_refuted(name: str) -> None:
     ],
 )
 def test_what_depends_on_sizes_is_refused_by_name(sides: Callable[..., Any], why: str) -> None:
-    declared = Declared({"x": "n m"})
-    decision = Identity(declared, sides, sides).decide()
+    declared = proving.Declared({"x": "n m"})
+    decision = proving.Identity(declared, sides, sides).decide()
     assert decision.evidence.grade is not Grade.PROVED
     with pytest.raises(Exception, match=why):
-        [side.at(place) for pair in pairs(sides, declared, Letters()) for side in pair for place in side.places()]
+        [
+            side.at(place)
+            for pair in proving.pairs(sides, declared, proving.Letters())
+            for side in pair
+            for place in side.places()
+        ]

@@ -4,18 +4,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
-from symattn.arrays.index import expressions as ex
-from symattn.arrays.index.building import at_size
-from symattn.document.formulas import formula
-from symattn.document.notation import At, Node, equals
+from symattn import printing as pr
+from symattn import proving
 from symattn.proof.expectation import EntryLaw, law_with, multiplied_out
 from symattn.proof.relations.comparing import FalseStep, NotDecided
 from symattn.proof.relations.compiling import Compiled
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.section import Section
-from symattn.proof.statement import Letters, run
+from tests.arrays.evaluating import Numbers
 from tests.proof.identities import LAWS, Outcomes, expectation, moment, variance
 
 NUMBERS = ("μ", "v", "m", "w")
@@ -34,32 +33,16 @@ def letters(law: EntryLaw, **more: str) -> Glossary:
 def value(typed: str, law: Outcomes, d: int) -> Fraction:
     """The mean for all d_k, then its value: the other order would only test one size."""
     compiled = Compiled(letters(FOUR), {})
-    whole = run(compiled.function(lambda reader: reader.one(formula(typed)).array), compiled.declared, Letters())
+    sides = compiled.function(lambda reader: (reader.one(pr.formula(typed)).array,) * 2)
+    ((whole, _),) = proving.pairs(sides, compiled.declared, proving.Letters())
     first, second, third, fourth = (moment(law, n) for n in range(1, 5))
     v = second - first**2
     m = third - 3 * first * second + 2 * first**3
     w = fourth - 4 * first * third + 6 * first**2 * second - 3 * first**4 - 3 * v**2
-    return number(at_size(multiplied_out(whole.at(())), "d_k", d), dict(zip(NUMBERS, (first, v, m, w), strict=True)))
-
-
-def number(x: ex.Expression, known: dict[str, Fraction]) -> Fraction:
-    """A polynomial in numbers."""
-    match x:
-        case ex.Constant():
-            return x.value
-        case ex.Letter():
-            return known[x.name]
-        case ex.Sum():
-            return sum((number(y, known) for y in x.children), Fraction(0))
-        case ex.Product():
-            result = Fraction(1)
-            for y in x.children:
-                result *= number(y, known)
-            return result
-        case ex.Ratio():
-            above, below = x.children
-            return number(above, known) / number(below, known)
-    raise AssertionError(f"{x} depends on a size")
+    moments = dict(zip(NUMBERS, (first, v, m, w), strict=True))
+    numbers = Numbers({name: (np.array(x, dtype=object), "") for name, x in moments.items()}, {"d_k": d})
+    result: Fraction = numbers.value(multiplied_out(whole.at(())), {}).item().rational()
+    return result
 
 
 def score(x: Sequence[Fraction]) -> Fraction:
@@ -136,7 +119,7 @@ REFUSED: dict[str, tuple[Glossary, str]] = {
 
 @pytest.mark.parametrize(("glossary", "typed"), TRUE)
 def test_a_moment_is_proved_for_all_sizes(glossary: Glossary, typed: str) -> None:
-    evidence = Section(glossary).claim(formula(typed), "").evidence
+    evidence = Section(glossary).claim(pr.formula(typed), "").evidence
     assert evidence is not None
     assert str(evidence).startswith("proved: all sizes, under A1")
 
@@ -145,37 +128,37 @@ def test_a_moment_is_proved_for_all_sizes(glossary: Glossary, typed: str) -> Non
 def test_what_is_false_or_not_assumed_is_not_proved(words: str) -> None:
     glossary, typed = {**FALSE, **REFUSED}[words]
     with pytest.raises(FalseStep) as reason:
-        Section(glossary).claim(formula(typed), "")
+        Section(glossary).claim(pr.formula(typed), "")
     assert words in REFUSED or not isinstance(reason.value, NotDecided)
 
 
-def at(typed: str, condition: str) -> Node:
-    return At(formula(typed), formula(condition))
+def at(typed: str, condition: str) -> pr.Node:
+    return pr.At(pr.formula(typed), pr.formula(condition))
 
 
 def test_values_at_a_size_and_at_a_mean() -> None:
     section = Section(ANY)
-    evidence = section.claim(equals(at("Var(s)", "d_k = 4"), formula("4 σ⁴ + 8 μ² σ²")), "").evidence
+    evidence = section.claim(pr.equals(at("Var(s)", "d_k = 4"), pr.formula("4 σ⁴ + 8 μ² σ²")), "").evidence
     assert str(evidence) == "proved: d_k = 4, under A1 and A2"
-    assert section.claim(equals(at("Var(s)", "μ = 1/3"), formula("d_k σ² (σ² + 2/9)")), "").evidence
-    for wrong in (at("Var(s)", "d_k = 5"), at("Var(s)", "μ = 2"), formula("Var(s)")):
+    assert section.claim(pr.equals(at("Var(s)", "μ = 1/3"), pr.formula("d_k σ² (σ² + 2/9)")), "").evidence
+    for wrong in (at("Var(s)", "d_k = 5"), at("Var(s)", "μ = 2"), pr.formula("Var(s)")):
         with pytest.raises(FalseStep):
-            section.claim(equals(wrong, formula("4 σ⁴ + 8 μ² σ²")), "")
+            section.claim(pr.equals(wrong, pr.formula("4 σ⁴ + 8 μ² σ²")), "")
 
 
 def test_what_shrinks_with_a_size() -> None:
-    section, grows = Section(CENTRED), formula("d_k → ∞")
-    assert section.tends(formula("Var(s/d_k) → 0"), grows, formula("σ⁴/d_k")).evidence
+    section, grows = Section(CENTRED), pr.formula("d_k → ∞")
+    assert section.tends(pr.formula("Var(s/d_k) → 0"), grows, pr.formula("σ⁴/d_k")).evidence
     for typed, form in (("Var(s) → 0", "σ⁴/d_k"), ("Var(s/√d_k) → 0", "σ⁴"), ("Var(s/d_k) → σ⁴", "σ⁴/d_k")):
         with pytest.raises(FalseStep):
-            section.tends(formula(typed), grows, formula(form))
+            section.tends(pr.formula(typed), grows, pr.formula(form))
     with pytest.raises(FalseStep):
-        section.tends(formula("Var(s/d_k) → 0"), formula("d_k → 0"), formula("σ⁴/d_k"))
+        section.tends(pr.formula("Var(s/d_k) → 0"), pr.formula("d_k → 0"), pr.formula("σ⁴/d_k"))
 
 
 def test_sums_are_written_out() -> None:
-    section, here = Section(ANY), (formula("d_k = 3"),)
-    assert section.claim(formula("s = q_1 k_1 + q_2 k_2 + q_3 k_3"), here).evidence
+    section, here = Section(ANY), (pr.formula("d_k = 3"),)
+    assert section.claim(pr.formula("s = q_1 k_1 + q_2 k_2 + q_3 k_3"), here).evidence
     for wrong in ("s = q_1 k_1 + q_2 k_2", "s = q_1 k_1 + q_2 k_3 + q_3 k_2"):
         with pytest.raises(FalseStep):
-            section.claim(formula(wrong), here)
+            section.claim(pr.formula(wrong), here)

@@ -8,51 +8,63 @@ made of few letters and of exponents that coincide easily, so that small sizes h
 import json
 from collections.abc import Callable, Iterable
 from itertools import combinations_with_replacement, product
+from math import prod
 from random import Random
+from typing import Any
 
 import pytest
 
-from symattn import Refused
-from symattn.arrays.index.building import add, divide, exponential, multiply, negate, predicate, total
-from symattn.arrays.index.expressions import Constant, Count, Expression, Index, Letter, fresh
-from symattn.proof.certificate import certificate, written
-from symattn.proof.checker import check
-from symattn.proof.checker_reading import CheckedNode, read
-from symattn.proof.checker_values import Point, Retry, random_prime
+from symattn import Refused, kinds, proving
+from symattn.proof.certificate import written
+from symattn.proof.checker_reading import read
+from symattn.proof.checker_values import Point, Retry
 from symattn.proof.clearing import cleared
-from symattn.proof.counting import CutOff, cut_off, grids
-from symattn.proof.prover import prove
+from symattn.proof.counting import cut_off, grids
 from tests.lanes import one_in
-from tests.proof.identities import SORTS, Equation, Tally, Writer, equation
+from tests.proof.identities import PRIME, SORTS, Equation, Tally, Writer, equation
 
 Sizes = dict[str, int]
 
 
-def x(*indices: Index) -> Expression:
-    return Letter("x" * len(indices), indices)
+#: A number that is an expression: an array without axes.
+Number = kinds.Indexed
+number, exp = kinds.Indexed.lift, kinds.Indexed.xp.exp
 
 
-def summed(body: Callable[[Index], Expression], sort: str = "n") -> Expression:
-    i = fresh(sort)
-    return total(i, body(i))
+def x(*indices: kinds.Index) -> Number:
+    return number(kinds.Letter("x" * len(indices), indices))
 
 
-def everywhere(body: Callable[..., Expression], count: int) -> Expression:
-    indices = [fresh("n") for _ in range(count)]
-    result = body(*indices)
-    for i in indices:
-        result = total(i, result)
-    return result
+def multiply(*factors: Number) -> Number:
+    return prod(factors, start=number(1))
 
 
-SUM = summed(x)
-PLAIN = [lambda *i: add(*map(x, i)), lambda *i: multiply(*map(x, i)), lambda *i: add(x(i[0]), x(i[-1]))]
+def summed(body: Callable[..., Number], *sorts: str) -> Number:
+    """Σ over all indices of these sorts of a number, which is computed once."""
+
+    def at(places: Any) -> kinds.Expression:
+        return body(*(entry for _, (entry,) in places)).at(())
+
+    return number(kinds.Indexed.xp.sum(kinds.Indexed(sorts, at)).at(()))
+
+
+def everywhere(body: Callable[..., Number], count: int) -> Number:
+    return summed(body, *["n"] * count)
+
+
+def weighted(terms: Iterable[Number]) -> kinds.Expression:
+    """Σ_k c_k term_k."""
+    return sum((number(kinds.Letter(f"c{k}", ())) * t for k, t in enumerate(terms)), number(0)).at(())
+
+
+SUM = everywhere(x, 1)
+PLAIN = [lambda *i: sum(map(x, i)), lambda *i: multiply(*map(x, i)), lambda *i: x(i[0]) + x(i[-1])]
 WITH_SUMS = [
     lambda *i: SUM,
-    lambda *i: multiply(x(i[0]), SUM),
-    lambda *i: add(SUM, x(i[-1])),
-    lambda *i: multiply(SUM, SUM),
-    lambda *i: summed(lambda k: multiply(x(i[0]), x(k), x(k))),
+    lambda *i: x(i[0]) * SUM,
+    lambda *i: SUM + x(i[-1]),
+    lambda *i: SUM * SUM,
+    lambda *i: everywhere(lambda k: x(i[0]) * x(k) * x(k), 1),
 ]
 
 
@@ -64,7 +76,7 @@ FAMILIES = {
 }
 
 
-def family(random: Random, name: str, predicates: bool) -> list[Expression]:
+def family(random: Random, name: str, predicates: bool) -> list[Number]:
     """Terms Σ_{i…} [predicates] letters e^{…}."""
     exponents, most = FAMILIES[name]
     terms = []
@@ -73,15 +85,15 @@ def family(random: Random, name: str, predicates: bool) -> list[Expression]:
         powers = [random.choice(exponents) for _ in range(random.choice((0, 1, 1, 2)))]
         letters = random.choice((0, 0, 1))
 
-        def body(*i: Index, powers: list[Callable[..., Expression]] = powers, letters: int = letters) -> Expression:
-            parts = [exponential(p(*i)) for p in powers if i or p is WITH_SUMS[0] or p is WITH_SUMS[3]]
+        def body(*i: kinds.Index, powers: list[Callable[..., Number]] = powers, letters: int = letters) -> Number:
+            parts = [exp(p(*i)) for p in powers if i or p is WITH_SUMS[0] or p is WITH_SUMS[3]]
             parts += [x(k) for k in i[:letters]]
             if predicates and len(i) > 1 and random.random() < 0.5:
-                parts.append(predicate(random.choice("=≤<"), i[0], i[1]))
+                parts.append(number(kinds.Predicate(random.choice("=≤<"), i[0], i[1])))
             return multiply(*parts)
 
         term = everywhere(body, count)
-        terms.append(multiply(term, Count("n")) if predicates and random.random() < 0.2 else term)
+        terms.append(term * number(kinds.Count("n")) if predicates and random.random() < 0.2 else term)
     return terms
 
 
@@ -111,9 +123,7 @@ class Relations:
         return True
 
 
-def look(
-    relations: Relations, terms: list[CheckedNode], sizes: Iterable[Sizes], random: Random, inverses: bool
-) -> bool:
+def look(relations: Relations, terms: list[Any], sizes: Iterable[Sizes], random: Random, inverses: bool) -> bool:
     """Look at random points of these sizes; whether a relation that held so far fails at one."""
     fails = False
     for there in sizes:
@@ -127,11 +137,11 @@ def look(
 
 
 def relations_are_kept(
-    terms: list[Expression], asked: list[Sizes], larger: list[Sizes], random: Random, **how: bool
+    terms: list[Number], asked: list[Sizes], larger: list[Sizes], random: Random, **how: bool
 ) -> bool:
     """Whether what holds at the sizes ``asked`` for holds at ``larger`` ones."""
-    read_terms = [read(written(t, {}), {}) for t in terms]
-    relations = Relations(random_prime(random))
+    read_terms = [read(written(t.at(()), {}), {}) for t in terms]
+    relations = Relations(PRIME)
     look(relations, read_terms, asked, random, how.get("inverses", False))
     return not look(relations, read_terms, larger, random, how.get("inverses", False))
 
@@ -142,7 +152,7 @@ def test_relations_that_hold_in_the_box_hold_beyond(name: str, predicates: bool)
     for seed in range(12):
         random = Random(seed)
         terms = family(random, name, predicates)
-        found = cut_off(add(*[multiply(Letter(f"c{k}", ()), t) for k, t in enumerate(terms)]), ())
+        found = cut_off(weighted(terms), ())
         top = found.top.get("n", 0)
         asked = [{"n": n} for n in range(top + 1)]
         assert relations_are_kept(terms, asked, [{"n": top + 1}, {"n": top + 2}], random), terms
@@ -153,10 +163,9 @@ def test_one_size_is_enough_where_it_is_taken() -> None:
     taken = 0
     for seed in range(150):
         random = Random(seed)
-        terms = [
-            t for t in family(random, random.choice(list(FAMILIES)), False) if not isinstance(t, (Count, Constant))
-        ]
-        one = cut_off(add(*[multiply(Letter(f"c{k}", ()), t) for k, t in enumerate(terms)]), ()).one_size
+        every = family(random, random.choice(list(FAMILIES)), False)
+        terms = [t for t in every if not isinstance(t.at(()), (kinds.Count, kinds.Constant))]
+        one = cut_off(weighted(terms), ()).one_size
         if one and one.get("n", 0) <= 7:
             taken += 1
             larger = [{"n": n} for n in (1, 2, one.get("n", 1) + 1, one.get("n", 1) + 2)]
@@ -171,7 +180,7 @@ def test_fewer_sizes_are_not_enough() -> None:
     for seed in range(40):
         random = Random(seed)
         terms = family(random, "plain", True)
-        found = cut_off(add(*[multiply(Letter(f"c{k}", ()), t) for k, t in enumerate(terms)]), ())
+        found = cut_off(weighted(terms), ())
         asked = [{"n": n} for n in range(found.top.get("n", 0))]
         lost += not relations_are_kept(terms, asked, [{"n": found.top.get("n", 0) + 1}], random)
     assert lost > 5
@@ -180,39 +189,41 @@ def test_fewer_sizes_are_not_enough() -> None:
 def test_an_exponent_with_a_sum_meets_one_without_at_small_sizes() -> None:
     """2 e^{Σ x} = Σ_ij e^{x_i + x_j} − Σ_i e^{2 x_i} at n = 2: the size max(D, B) = 2 is not enough."""
     terms = [
-        exponential(SUM),
-        everywhere(lambda i, j: exponential(add(x(i), x(j))), 2),
-        everywhere(lambda i: exponential(add(x(i), x(i))), 1),
+        exp(SUM),
+        everywhere(lambda i, j: exp(x(i) + x(j)), 2),
+        everywhere(lambda i: exp(x(i) + x(i)), 1),
     ]
     assert not relations_are_kept(terms, [{"n": 2}], [{"n": 3}], Random(0))
-    one = cut_off(add(*terms), ()).one_size
+    one = cut_off(sum(terms, number(0)).at(()), ()).one_size
     assert one is not None
     assert relations_are_kept(terms, [one], [{"n": n} for n in (1, 2, 3, 4, 6, 7)], Random(0))
 
 
-def quotients(random: Random) -> list[Expression]:
+def quotients(random: Random) -> list[Number]:
     """Terms Σ_i Π of letters and of Σ_j e^{s_ij} (…) / Z_i, which only 1/Z · Z = 1 relates."""
     terms = []
     for _ in range(random.randint(4, 6)):
-        i = fresh("n")
 
-        def z(column: Callable[[Index], Expression], i: Index = i) -> Expression:
-            return summed(lambda j: multiply(exponential(Letter("s", (i, j))), column(j)), "m")
+        def letter(j: kinds.Index) -> Number:
+            return number(kinds.Letter("v", (j,)))
 
-        def letter(j: Index) -> Expression:
-            return Letter("v", (j,))
+        def one(j: kinds.Index) -> Number:
+            return number(1)
 
-        def one(j: Index) -> Expression:
-            return multiply()
+        def body(i: kinds.Index) -> Number:
+            def z(column: Callable[[kinds.Index], Number]) -> Number:
+                return summed(lambda j: exp(number(kinds.Letter("s", (i, j)))) * column(j), "m")
 
-        times = random.choice((0, 1, 1))
-        parts = [z(random.choice((one, letter, one))) for _ in range(random.choice((0, 1, times)))]
-        parts += [Letter("g", (i,))] * random.choice((0, 1))
-        body = multiply(*parts)
-        for _ in range(times):
-            body = divide(body, z(one))
-        term = total(i, body)
-        terms.append(multiply(term, Count(random.choice("nm"))) if random.random() < 0.3 else term)
+            times = random.choice((0, 1, 1))
+            parts = [z(random.choice((one, letter, one))) for _ in range(random.choice((0, 1, times)))]
+            parts += [number(kinds.Letter("g", (i,)))] * random.choice((0, 1))
+            quotient = multiply(*parts)
+            for _ in range(times):
+                quotient = quotient / z(one)
+            return quotient
+
+        term = everywhere(body, 1)
+        terms.append(term * number(kinds.Count(random.choice("nm"))) if random.random() < 0.3 else term)
     return terms
 
 
@@ -220,8 +231,8 @@ def test_relations_by_rows_hold_beyond() -> None:
     for seed in range(12):
         random = Random(seed)
         terms = quotients(random)
-        numerators = [cleared(t).numerator for t in terms]
-        whole = add(*[multiply(Letter(f"c{k}", ()), t) for k, t in enumerate(numerators)])
+        numerators = [number(cleared(t.at(())).numerator) for t in terms]
+        whole = weighted(numerators)
         asked = [there for _, sizes in grids(whole, ()) for there in sizes]
         tops = {s: max(there[s] for there in asked) for s in ("n", "m") if s in asked[0]}
         full = [{"n": 1, "m": 1, **there} for there in asked]
@@ -234,11 +245,11 @@ def test_all_short_products_of_power_sums() -> None:
     sums = {a: everywhere(lambda i, a=a: multiply(*[x(i)] * a), 1) for a in range(1, 5)}
     chosen = [c for r in range(1, 5) for c in combinations_with_replacement(range(1, 5), r) if sum(c) == 4]
     terms = [multiply(*[sums[a] for a in c]) for c in chosen]
-    assert cut_off(add(*terms), ()).counted == {"n": 4}
-    read_terms = [read(written(t, {}), {}) for t in terms]
+    assert cut_off(sum(terms, number(0)).at(()), ()).counted == {"n": 4}
+    read_terms = [read(written(t.at(()), {}), {}) for t in terms]
     ranks = []
     for n in range(1, 7):
-        relations = Relations(random_prime(Random(n)))
+        relations = Relations(PRIME)
         look(relations, read_terms, [{"n": n}], Random(n), False)
         ranks.append(len(relations.rows))
     assert ranks == [1, 3, 4, 5, 5, 5]
@@ -249,10 +260,10 @@ LARGEST = 7
 DEEP = 1  # parts of the long campaign, of ten: the others are run by hand
 
 
-def limits(e: Equation) -> CutOff | None:
+def limits(e: Equation) -> Any:
     """The cut-off of an equation; None where the method does not apply, or too many sizes are asked for."""
     try:
-        found = cut_off(cleared(add(e.left, negate(e.right))).numerator, e.free)
+        found = cut_off(cleared((number(e.left) - number(e.right)).at(())).numerator, e.free)
     except Refused:
         return None
     many = 1
@@ -261,14 +272,14 @@ def limits(e: Equation) -> CutOff | None:
     return found if many <= COSTLY and max(found.top.values(), default=0) <= LARGEST else None
 
 
-def judged(e: Equation, found: CutOff, random: Random, tally: Tally, complete: bool) -> None:
-    proof = prove(*e.arrays())
+def judged(e: Equation, found: Any, random: Random, tally: Tally, complete: bool) -> None:
+    proof = proving.prove_equal(*e.arrays())
     if proof.proved:
         tally.add("proved by " + "/".join(sorted({case.how for case in proof.cases})))
         for more in (0, 1, 2):
             sizes = {s: found.top.get(s, 1) + more + random.randrange(2) for s in SORTS}
             assert e.holds({s: max(n, 1) for s, n in sizes.items()}, random) is not False, (e, sizes)
-        verdict = check(json.loads(json.dumps(certificate(proof))), random)
+        verdict = proving.check(json.loads(json.dumps(proving.certificate(proof))), random)
         assert verdict.accepted, (verdict, e)
         assert verdict.epsilon < 1e-20
     elif proof.open_at is not None:
@@ -292,7 +303,7 @@ def campaign(seeds: range, **options: bool) -> Tally:
             continue
         judged(e, found, random, tally, complete)
         if seed % 2 == 0 and complete:
-            assert prove(*e.arrays()).proved, e
+            assert proving.prove_equal(*e.arrays()).proved, e
     return tally
 
 

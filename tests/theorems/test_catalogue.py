@@ -6,27 +6,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 
-from symattn import Grade, kind, theorems
-from symattn.attention import linear, masks
-from symattn.attention import softmax as softmaxes
-from symattn.attention.linear import delta_step
-from symattn.attention.masks import forbid
-from symattn.attention.norms import layer_norm, unit
-from symattn.attention.softmax import softmax
-from symattn.attention.streaming import states
-from symattn.document.text import plain_text
-from symattn.proof.checker import check
-from symattn.proof.joint_statements import Together
-from symattn.proof.statement import Declared, Numbers
-from symattn.proof.theorem import Method, Theorem, decide
+from symattn import Grade, functional, kind, printing, proving, streaming, theorems
+from symattn.attention import linear
 from symattn.theorems.as_printed import AsPrinted, Following
-from symattn.theorems.runner import certificates
 from tests.golden.freeze import stored
 from tests.lanes import one_in
+from tests.proof.certificate_mutants import certificates_of
 
 Exact = kind("exact")
 
@@ -70,10 +60,12 @@ def test_every_theorem_is_listed():
 
 
 def test_the_page_on_trust_counts_those_without_code():
-    def by_print(method: Method) -> bool:
+    def by_print(method: Any) -> bool:
         if isinstance(method, Following):
             return by_print(method.printed) and by_print(method.steps)
-        return isinstance(method, AsPrinted) or (isinstance(method, Together) and all(map(by_print, method.parts)))
+        return isinstance(method, AsPrinted) or (
+            isinstance(method, proving.Together) and all(map(by_print, method.parts))
+        )
 
     printed = [t for t in theorems.catalogue().values() if by_print(t.method)]
     page = (Path(__file__).parents[2] / "docs/trust.md").read_text(encoding="utf-8")
@@ -89,7 +81,7 @@ def test_a_topic_holds_its_theorems(topic: str):
 @pytest.mark.parametrize(
     "theorem", one_in(6, [t for t in theorems.catalogue().values() if t.name not in LONG]), ids=lambda t: t.name
 )
-def test_theorem(theorem: Theorem):
+def test_theorem(theorem: proving.Theorem):
     holds(theorem)
 
 
@@ -99,9 +91,9 @@ def test_a_theorem_that_takes_long(name: str):
     holds(theorems.catalogue()[name])
 
 
-def holds(theorem: Theorem) -> None:
+def holds(theorem: proving.Theorem) -> None:
     """The theorem has its grade, its false variants are refuted, and numbers meet its hypotheses."""
-    outcome = decide(theorem)
+    outcome = proving.decide(theorem)
     assert outcome.refutation.refuted, "a false variant was not refuted"
     assert not outcome.refutation.accepted, "the prover accepts a false variant"
     assert outcome.witness, "no numbers were found that meet the hypotheses"
@@ -111,18 +103,18 @@ def holds(theorem: Theorem) -> None:
 
 #: What is wrong in which line of a definition, and the theorem that notices.
 MISTAKES: list[tuple[Callable[..., object], str, str, str]] = [
-    (softmaxes.normalise, "keepdims=True), fully", "keepdims=True) ** 2, fully", "softmax-shift"),
-    (states.tile_state, "s - reference(m)", "reference(m) - s", "two-block-merge"),
-    (states.merge, "a.accumulated * w_1 +", "a.accumulated +", "two-block-merge"),
-    (states.finish, "accumulated / nonempty", "accumulated * nonempty", "two-block-merge"),
-    (masks.causal, "j <= i", "j < i", "causal-first-row"),
-    (masks.window, "width - 1", "width", "window-receptive-field"),
-    (masks.forbid, "allowed, s, -xp.inf", "allowed, -xp.inf, s", "mask-is-restriction"),
+    (functional.normalise, "keepdims=True), fully", "keepdims=True) ** 2, fully", "softmax-shift"),
+    (streaming.tile_state, "s - reference(m)", "reference(m) - s", "two-block-merge"),
+    (streaming.merge, "a.accumulated * w_1 +", "a.accumulated +", "two-block-merge"),
+    (streaming.finish, "accumulated / nonempty", "accumulated * nonempty", "two-block-merge"),
+    (functional.causal, "j <= i", "j < i", "causal-first-row"),
+    (functional.window, "width - 1", "width", "window-receptive-field"),
+    (functional.forbid, "allowed, s, -xp.inf", "allowed, -xp.inf, s", "mask-is-restriction"),
     (linear._state_after, "whole - sums", "0 - sums", "linear-rnn-chunks"),
-    (linear.delta_token, "decayed(state, g)", "state", "delta-rule-gated"),
-    (linear.erasing_token, "if before else", "if not before else", "erasing-step"),
+    (streaming.delta_token, "decayed(state, g)", "state", "delta-rule-gated"),
+    (streaming.erasing_token, "if before else", "if not before else", "erasing-step"),
     (linear.chunk_of_erased, "output - of_erased", "output + of_erased", "erasing-chunk"),
-    (linear.step_read_before, "bonus * k", "k", "read-before-bonus"),
+    (streaming.step_read_before, "bonus * k", "k", "read-before-bonus"),
     (linear.decayed_scores, "- sums[..., None, :, :]", "+ sums[..., None, :, :]", "linear-rnn-split-decay"),
 ]
 
@@ -137,7 +129,7 @@ def test_a_mistake_in_a_definition_is_noticed(
     exec(source.replace(right, wrong), function.__globals__, changed)
     monkeypatch.setattr(function, "__code__", changed[function.__name__].__code__)
     method = theorems.catalogue()[name].method
-    parts = {"parts": tuple(map(replace, method.parts))} if isinstance(method, Together) else {}
+    parts = {"parts": tuple(map(replace, method.parts))} if isinstance(method, proving.Together) else {}
     assert replace(method, **parts).decide().evidence.grade in (Grade.REFUTED, Grade.UNDECIDED)
 
 
@@ -154,9 +146,9 @@ SAME = {
 @pytest.mark.parametrize("topic", theorems.TOPICS)
 def test_the_checker_accepts_what_was_proved_as_it_is_written(topic: str):
     for theorem in theorems.of_topic(topic):
-        made = certificates(decide(theorem))
+        made = certificates_of(theorem)
         for certificate in made:
-            verdict = check(certificate, Random(0))
+            verdict = proving.check(certificate, Random(0))
             assert verdict.accepted, f"{theorem.name}: {verdict.why}"
         found = Counter(e["left"] == e["right"] for c in made for e in c.get("equations", ()))
         assert found[True] == SAME.get(theorem.name, (0,))[0], theorem.name
@@ -204,16 +196,16 @@ def test_causal_layers_draw_all_tokens_to_the_first_in_numbers(seed: int):
 def test_a_unit_key_recalls_its_value(seed: int):
     """The proof is by parts; here is what they give together."""
     shapes = {"s": "f d_v", "k": "1 f", "v": "1 d_v"}
-    world, declared = Numbers({"f": 3, "d_v": 2}, seed), Declared(shapes)
+    world, declared = proving.Numbers({"f": 3, "d_v": 2}, seed), proving.Declared(shapes)
     s, k, v = (world.array(name, shape, declared) for name, shape in shapes.items())
-    assert (unit(k) @ delta_step(s, unit(k), v, 1) == v).all()
+    assert (functional.unit(k) @ streaming.delta_step(s, functional.unit(k), v, 1) == v).all()
 
 
 @pytest.mark.parametrize(("n", "width", "depth"), [(4, 1, 2), (4, 2, 1), (5, 2, 2), (5, 2, 3), (6, 3, 2)])
 def test_the_receptive_field_of_several_layers(n: int, width: int, depth: int):
     """The induction over layers, in numbers: where the product of the weights of all layers is not 0."""
     scores = Exact.lift([[i * j % 3 for j in range(n)] for i in range(n)])
-    weights = softmax(forbid(scores, masks.window(scores, width)))
+    weights = functional.softmax(functional.forbid(scores, functional.window(scores, width)))
     product = weights
     for _ in range(depth - 1):
         product = weights @ product
@@ -225,16 +217,16 @@ def test_the_receptive_field_of_several_layers(n: int, width: int, depth: int):
 def test_layer_norm_of_an_affine_image_as_a_whole(x: list[int]):
     """The proof is by parts; here is what they give together."""
     row = Exact.lift([x])
-    assert (layer_norm(3 * row - 7) == layer_norm(row)).all()
-    assert (layer_norm(-3 * row + 7) == -layer_norm(row)).all()
+    assert (functional.layer_norm(3 * row - 7) == functional.layer_norm(row)).all()
+    assert (functional.layer_norm(-3 * row + 7) == -functional.layer_norm(row)).all()
 
 
 def test_no_step_of_a_proof_is_a_hypothesis():
     for theorem in theorems.catalogue().values():
-        assert not [h for h in map(plain_text, theorem.hypotheses) if "shown" in h.lower()], theorem.name
+        assert not [h for h in map(printing.plain_text, theorem.hypotheses) if "shown" in h.lower()], theorem.name
 
 
 def test_every_theorem_says_why_and_has_a_source():
     for theorem in theorems.catalogue().values():
-        said = map(plain_text, (theorem.says, theorem.why, theorem.false_says))
+        said = map(printing.plain_text, (theorem.says, theorem.why, theorem.false_says))
         assert all([*said, theorem.source]), theorem.name

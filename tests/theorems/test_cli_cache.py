@@ -3,30 +3,17 @@
 import os
 import stat
 import sys
-from fractions import Fraction
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
 
-from symattn import Evidence, Grade, prove, proving
+from symattn import Document, prove, proving
 from symattn.document import stored_results
-from symattn.document.notation import Words, equals, name
 from symattn.theorems import kept as findings
 from symattn.theorems import runner
-from symattn.theorems.findings import TheoremFinding
 from tests.cli.conftest import Run
 from tests.theorems.conftest import stated
-
-FINDING = TheoremFinding(
-    Evidence(Grade.PROVED, "all sizes"),
-    (("decided at ", equals(name("n", "q"), Fraction(1, 2))), (Words("w"),)),
-    (),
-    Grade.REFUTED,
-    ("n = 1",),
-    ("numbers",),
-    0.25,
-)
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -39,7 +26,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def digest(text: str, file: str = "mine.py") -> str | None:
     Path(file).write_text(text)
-    return findings.digest(next(iter(proving.gathered((file,)).values()))[0])
+    return findings.digest(next(iter(proving.statements(file).values())))
 
 
 @pytest.fixture(autouse=True)
@@ -49,16 +36,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "theorems"
 
 
-def test_a_finding_is_read_as_it_was_written():
-    assert stored_results.read(stored_results.written(FINDING), TheoremFinding) == FINDING
-
-
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "3", '{"is": "Grade"}', '{"is": "system"}', '{"is": "TheoremFinding"}', "[" * 99999]
 )
 def test_what_is_no_finding_is_refused(text: str):
     with pytest.raises(ValueError, match=r"."):
-        stored_results.read(text, TheoremFinding)
+        stored_results.read(text, Document)
 
 
 @pytest.mark.deep
@@ -169,6 +152,25 @@ def test_a_compiled_module_of_a_package_is_part_of_the_digest(monkeypatch: pytes
         found.append(digest(stated(body="from package_of_mine import fast; return fast.twice(s), 2 * s")))
     assert None not in found
     assert found[0] != found[1]
+
+
+def test_the_file_of_a_class_in_a_set_is_part_of_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(".")
+    top = "from settings_of_mine import Settings\nUSED = {Settings}\n"
+    found = []
+    for size in (2, 3, 2):
+        Path("settings_of_mine.py").write_text(f"class Settings:\n    size = {size}\n")
+        sys.modules.pop("settings_of_mine", None)
+        found.append(digest(top + stated(body="(one,) = USED; return one.size * s, 2 * s")))
+    assert found[0] == found[2] != found[1]
+    assert None not in found
+
+
+def test_a_function_that_looks_up_a_name_without_a_value_has_a_digest() -> None:
+    top = (
+        "def make():\n    def inner():\n        return later\n    if not inner:\n        later = 1\n    return inner\n"
+    )
+    assert digest(top + "EMPTY = make()\n" + stated(body="EMPTY; return s + s, 2 * s")) is not None
 
 
 def test_an_installed_package_counts_by_its_version(monkeypatch: pytest.MonkeyPatch) -> None:

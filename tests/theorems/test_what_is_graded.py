@@ -7,15 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from symattn import Evidence, Grade, theorem
-from symattn.attention.softmax import softmax
-from symattn.document.model import Result
-from symattn.proof.theorem import Decision, Identity, Refutation, Theorem
-from symattn.theorems.documents import blocks
-from symattn.theorems.runner import decide_one
-from symattn.theorems.texts import letters_of
+from symattn import Evidence, Grade, functional, printing, prove, proving, theorem
 
-LETTERS = letters_of("new | t n | index j n | sizes n | where p = softmax(t)", {})
+LETTERS = proving.letters_of("new | t n | index j n | sizes n | where p = softmax(t)", {})
 
 
 @theorem(
@@ -24,17 +18,17 @@ LETTERS = letters_of("new | t n | index j n | sizes n | where p = softmax(t)", {
     "$1/n ≤ Σ_{j=1}^{n} p_j²$",
     arrays={"t": "n"},
     letters=LETTERS,
-    false=lambda t: (softmax(t), 2 * softmax(t)),
+    false=lambda t: (functional.softmax(t), 2 * functional.softmax(t)),
     false_says="$1/n ≥ 2 Σ_{j=1}^{n} p_j²$",
 )
 def participation(t):
-    return softmax(t), softmax(t)
+    return functional.softmax(t), functional.softmax(t)
 
 
 def test_a_bound_has_no_grade_of_code_that_says_something_else() -> None:
-    decided = decide_one(participation)
-    assert decided.grade is Grade.SEARCHED
-    printed, code = (block for block in blocks(decided) if isinstance(block, Result))
+    document = prove(participation, cached=False)
+    assert document.record["theorems"][0]["grade"] is Grade.SEARCHED
+    printed, code = (block for block in document.blocks if isinstance(block, printing.Result))
     assert [e.grade for e in printed.evidence] == [Grade.SEARCHED]
     assert (code.title, [e.grade for e in code.evidence]) == ("What the code returns", [Grade.PROVED])
     assert "draws at sizes up to n = 5; " in printed.evidence[0].where
@@ -47,11 +41,11 @@ class Own:
     def __init__(self, grade: Grade) -> None:
         self.grade = grade
 
-    def decide(self) -> Decision:
-        return Decision(Evidence(self.grade, "all sizes", 1e-9 if self.grade is Grade.TESTED else None))
+    def decide(self) -> proving.Decision:
+        return proving.Decision(Evidence(self.grade, "all sizes", 1e-9 if self.grade is Grade.TESTED else None))
 
-    def refute(self) -> Refutation:
-        return Refutation(True, "n = 1")
+    def refute(self) -> proving.Refutation:
+        return proving.Refutation(True, "n = 1")
 
     def witness(self) -> str:
         return "exact numbers at n = 1"
@@ -59,15 +53,17 @@ class Own:
 
 @pytest.mark.parametrize("grade", [Grade.COQ, Grade.PROVED, Grade.ARGUED, Grade.CHECKED, Grade.TESTED, Grade.SEARCHED])
 def test_a_method_of_ones_own_has_the_grade_of_its_certificates(grade: Grade) -> None:
-    found = decide_one(Theorem("own", "mine", ("P = NP",), Own(grade), "me", ("P ≠ NP",))).finding
-    assert found.grade is Grade.UNDECIDED
-    assert "certificate" in found.evidence.where
+    own = proving.Theorem("own", "mine", ("P = NP",), Own(grade), "me", ("P ≠ NP",))
+    (found,) = prove(own, cached=False).record["theorems"]
+    assert found["grade"] is Grade.UNDECIDED
+    assert "certificate" in found["where"]
 
 
 def test_a_method_object_that_is_changed_is_not_symattns() -> None:
-    method = Identity(participation.method.declared, lambda t: (t, 2 * t), lambda t: (t, 3 * t))  # type: ignore[attr-defined]
+    method = proving.Identity(participation.method.declared, lambda t: (t, 2 * t), lambda t: (t, 3 * t))  # type: ignore[attr-defined]
     vars(method)["decide"] = Own(Grade.COQ).decide
-    assert decide_one(Theorem("own", "mine", ("t = 2 t",), method, "me", ("t = 3 t",))).grade is Grade.UNDECIDED
+    own = proving.Theorem("own", "mine", ("t = 2 t",), method, "me", ("t = 3 t",))
+    assert prove(own, cached=False).verdict_word == "undecided"
 
 
 @pytest.mark.deep

@@ -12,9 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from symattn import Grade, theorems
-from symattn.arrays.index.expressions import Opaque
-from symattn.document.text import text
+from symattn import Grade, kinds, printing, theorems
 from symattn.proof import certificate, inequality, theorem
 from symattn.proof.certificate import Concluded
 from symattn.proof.relations import concluding, section
@@ -57,7 +55,7 @@ def _has_mean(proof: Any) -> bool:
     open_, seen = [side for case in proof.cases for side in case.written], set[int]()
     while open_:
         x = open_.pop()
-        if isinstance(x, Opaque) and x.name == "mean":
+        if isinstance(x, kinds.Opaque) and x.name == "mean":
             return True
         open_ += [y for y in x.children if id(y) not in seen]
         seen |= {id(y) for y in x.children}
@@ -83,7 +81,7 @@ def by(asked: DecidedRelation) -> str:
 def counted(every: Iterable[DecidedRelation]) -> tuple[Counter[str], list[str]]:
     """How many relations are proved by what, and those without a certificate."""
     found = [(kind, asked) for asked in every for kind in [by(asked)] if kind != REFUSED]
-    return Counter(kind for kind, _ in found), [text(asked.relation) for kind, asked in found if kind == NONE]
+    return Counter(kind for kind, _ in found), [printing.text(asked.relation) for kind, asked in found if kind == NONE]
 
 
 def main(names: list[str]) -> int:

@@ -14,16 +14,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from symattn import Grade, derive, theorems, walk
+from symattn import Grade, derive, proving, theorems, walk
+from symattn import printing as pr
 from symattn.attention.variants import VARIANTS
 from symattn.derivations.examples import names as examples
-from symattn.document.notation import At, Big, Call, Fence, Name, Node, Product, Relation
-from symattn.document.text import text
 from symattn.proof.relations.comparing import FalseStep
 from symattn.proof.relations.glossary import Glossary
 from symattn.proof.relations.judging import DecidedRelation, recorded
 from symattn.proof.relations.sentences import claims
-from symattn.proof.theorem import Theorem
 from symattn.theorems.reading import Statement
 from tests.derivations import asking
 from tests.proof.statement.mutants import letters_of, mutants
@@ -67,17 +65,17 @@ def questions(name: str, parameters: dict[str, Any]) -> list[DecidedRelation]:
     """What the document decides while it is made, each relation once."""
     with recorded() as asked:
         derive(name, **parameters)
-    return list({text(a.relation): a for a in asked}.values())
+    return list({pr.text(a.relation): a for a in asked}.values())
 
 
 def walked(name: str) -> list[DecidedRelation]:
     """What a walk through an example decides while it is made, reasons and all, each relation once."""
     with recorded() as asked:
         walk(name, why=True)
-    return list({text(a.relation): a for a in asked}.values())
+    return list({pr.text(a.relation): a for a in asked}.values())
 
 
-def printed(theorem: Theorem) -> list[DecidedRelation]:
+def printed(theorem: proving.Theorem) -> list[DecidedRelation]:
     """What the statement of a theorem claims and is decided from its print, each relation once."""
     if not isinstance(theorem.letters, Glossary):
         return []
@@ -86,20 +84,20 @@ def printed(theorem: Theorem) -> list[DecidedRelation]:
         for claim in claims(theorem.says):
             if not claim.denied:
                 statement.decided(claim)
-    said = {text(claim.relation) for claim in claims(theorem.says)}
-    said |= {text(c) for claim in claims(theorem.says) if claim.only for c in claim.conditions}
-    return list({text(a.relation): a for a in asked if text(bare(a.relation)) in said}.values())
+    said = {pr.text(claim.relation) for claim in claims(theorem.says)}
+    said |= {pr.text(c) for claim in claims(theorem.says) if claim.only for c in claim.conditions}
+    return list({pr.text(a.relation): a for a in asked if pr.text(bare(a.relation)) in said}.values())
 
 
-def bare(relation: Relation) -> Relation:
+def bare(relation: pr.Relation) -> pr.Relation:
     """The relation without the condition under which its sides stand."""
-    if not isinstance(relation.first, At):
+    if not isinstance(relation.first, pr.At):
         return relation
-    rest = tuple((sign, side.body if isinstance(side, At) else side) for sign, side in relation.rest)
-    return Relation(relation.first.body, rest)
+    rest = tuple((sign, side.body if isinstance(side, pr.At) else side) for sign, side in relation.rest)
+    return pr.Relation(relation.first.body, rest)
 
 
-def changed(asked: DecidedRelation) -> Iterator[tuple[str, Relation]]:
+def changed(asked: DecidedRelation) -> Iterator[tuple[str, pr.Relation]]:
     """Its relation falsified, in every way."""
     letters = letters_of(asked.relation, asked.indices, asked.sizes, asked.matrices)
     yield from mutants(asked.relation, letters).values()
@@ -111,39 +109,39 @@ def restated(x: Any, y: Any, asked: DecidedRelation) -> bool:
         return True
     if isinstance(x, tuple) and isinstance(y, tuple):
         return len(x) == len(y) and all(restated(a, b, asked) for a, b in zip(x, y, strict=True))
-    if not isinstance(x, Node) or not isinstance(y, Node):
+    if not isinstance(x, pr.Node) or not isinstance(y, pr.Node):
         return False
-    if not isinstance(x, Relation) and (_commuted(x, y, asked) or asked.equal(x, y)):
+    if not isinstance(x, pr.Relation) and (_commuted(x, y, asked) or asked.equal(x, y)):
         return True
     whole: Any = x
     names = [f.name for f in fields(whole)] if type(x) is type(y) else []
     return bool(names) and all(restated(getattr(x, name), getattr(y, name), asked) for name in names)
 
 
-def _commuted(x: Node, y: Node, asked: DecidedRelation) -> bool:
+def _commuted(x: pr.Node, y: pr.Node, asked: DecidedRelation) -> bool:
     """Whether both are one product in two orders: of numbers and at most one other thing, or of two vectors."""
-    if not isinstance(x, Product) or not isinstance(y, Product) or Counter(x.factors) != Counter(y.factors):
+    if not isinstance(x, pr.Product) or not isinstance(y, pr.Product) or Counter(x.factors) != Counter(y.factors):
         return False
     dot = x.sign == y.sign == "·" and len(x.factors) == 2
     return (dot and asked.number(x)) or sum(not asked.number(factor) for factor in x.factors) < 2
 
 
-def weaker(asked: DecidedRelation, mutant: Relation) -> bool:
+def weaker(asked: DecidedRelation, mutant: pr.Relation) -> bool:
     """Whether ``mutant`` follows from x ≤ y by what is printed: x is |z| or the largest |z|, and z stands there."""
-    if not isinstance(asked.relation, Relation) or not isinstance(mutant, Relation):
+    if not isinstance(asked.relation, pr.Relation) or not isinstance(mutant, pr.Relation):
         return False  # a row of formulas
     signs = {sign for sign, _ in (*asked.relation.rest, *mutant.rest)}
     same = asked.relation.rest == mutant.rest
     return signs <= {"≤", "<"} and same and _without_bars(asked.relation.first) == mutant.first
 
 
-def _without_bars(x: Node) -> Node:
+def _without_bars(x: pr.Node) -> pr.Node:
     match x:
-        case Fence("abs", body):
+        case pr.Fence("abs", body):
             return body
-        case Big("max"):
+        case pr.Big("max"):
             return replace(x, body=_without_bars(x.body))
-        case Call(Name("max"), (of,)):
+        case pr.Call(pr.Name("max"), (of,)):
             return replace(x, arguments=(_without_bars(of),))
     return x
 
@@ -162,7 +160,7 @@ def falsified(every: Iterable[DecidedRelation], stride: int = 1) -> Figures:
             found.true[kind] += 1
         else:
             found.survived[kind] += 1
-            found.survivors.append(f"{kind}: {text(mutant)}   (of {text(asked.relation)})")
+            found.survivors.append(f"{kind}: {pr.text(mutant)}   (of {pr.text(asked.relation)})")
     return found
 
 

@@ -19,12 +19,9 @@ from random import Random
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from symattn import Document, bound, claim, derive, walk
+from symattn import Document, bound, claim, derive, printing, walk
 from symattn.derivations import derivation_texts
 from symattn.derivations.examples import names as examples
-from symattn.document.model import Inline, Result, Steps, Table, Text, Values
-from symattn.document.notation import Node
-from symattn.document.text import text
 from tests.proof.statement.falsify import DOCUMENTS
 
 OTHER = {"=": "≠", "≠": "=", "≤": "≥", "≥": "≤", "<": ">", ">": "<", "+": "−", "−": "+", "·": "+", "√": "Σ", "Σ": "Π",
@@ -103,23 +100,36 @@ def graded(document: Document) -> list[str]:
     found: list[str] = []
     for block in document.blocks:
         match block:
-            case Steps(items):
+            case printing.Steps(items):
                 found += [_words((s.formula, *s.reason, str(s.evidence))) for s in items if s.evidence]
-            case Result():
-                found += [block.title, _words(block.text), *map(text, block.formulas), *map(str, block.evidence)]
-            case Values() if block.evidence:
-                found += [block.title, text(block.symbol), _words(block.reason), str(block.evidence), *block.others]
-            case Table():
+            case printing.Result():
+                found += [
+                    block.title,
+                    _words(block.text),
+                    *map(printing.text, block.formulas),
+                    *map(str, block.evidence),
+                ]
+            case printing.Values() if block.evidence:
+                found += [
+                    block.title,
+                    printing.text(block.symbol),
+                    _words(block.reason),
+                    str(block.evidence),
+                    *block.others,
+                ]
+            case printing.Table():
                 found += [*(_words((*c.group, *c.title)) for c in block.columns), _words(block.caption)]
     return found
 
 
-def _words(said: Text) -> str:
+def _words(said: printing.Text) -> str:
     return "".join(map(_word, said))
 
 
-def _word(part: Inline) -> str:
-    return text(part) if isinstance(part, Node) else part if isinstance(part, str) else ""  # code is read by its tests
+def _word(part: object) -> str:
+    return (
+        printing.text(part) if isinstance(part, printing.Node) else part if isinstance(part, str) else ""
+    )  # code is read by its tests
 
 
 CLAIMS = (("weights", 0.3, 0.7, 0.1), ("weights", 0.33, 0.67), ("similarity", [1, 2], [2, 1]), ("equal", "2**2", "4"),

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from symattn import Document, Evidence, Grade, theorems
+from symattn import Document, Evidence, Grade, printing, theorems
 from symattn.derivations.examples import names as examples
-from symattn.document.model import Result
 from tests.proof.statement import strings
 from tests.proof.statement.falsify import DOCUMENTS, VARIANT_DOCUMENTS, Figures, falsified, printed, questions, walked
 
@@ -144,7 +143,9 @@ def test_every_string_beside_a_grade_is_read_or_made(making: strings.Making) -> 
 
 
 def _typed() -> Document:
-    return Document("derivation", "typed", (), (Result("Result", (), (Evidence(Grade.CHECKED),), ("rows sum to 1",)),))
+    return Document(
+        "derivation", "typed", (), (printing.Result("Result", (), (Evidence(Grade.CHECKED),), ("rows sum to 1",)),)
+    )
 
 
 def test_a_string_that_is_typed_beside_a_grade_survives() -> None:
