@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from symattn import verify
-from symattn.bounds.case_result import Case, CaseResult
+from symattn.bounds.case_result import Case
 from symattn.verification.diagnosis import faults
-from symattn.verification.diagnosis.causes import Cause
 
 SEED = 97
 SIZES = ((19, 22, 6, 4), (45, 77, 5, 3), (1, 33, 4, 2), (23, 141, 70, 2), (66, 66, 3, 3))
@@ -24,10 +23,10 @@ PART = 0.1  # of the squared error that a true cause may leave: roundings are fa
 
 def audited(program: Callable[..., Any], spec: Any, **told: Any) -> tuple[list[str], list[str]]:
     """Return the causes that ``verify`` names, and a line for each input that contradicts one."""
-    seen: list[tuple[Any, tuple[Cause, ...]]] = []
+    seen: list[tuple[Any, tuple[Any, ...]]] = []
     inner = faults.causes
 
-    def kept(session: Any) -> tuple[Cause, ...]:
+    def kept(session: Any) -> tuple[Any, ...]:
         found = inner(session)
         seen.append((session, found))
         return found
@@ -43,7 +42,7 @@ def audited(program: Callable[..., Any], spec: Any, **told: Any) -> tuple[list[s
     return [fault.cause for fault in report.faults if fault.cause], against
 
 
-def _against(session: Any, cause: Cause) -> Iterator[str]:
+def _against(session: Any, cause: Any) -> Iterator[str]:
     """Yield the inputs at which the function is not what the first mistakes of a sure cause give."""
     if not cause.sure:
         return
@@ -59,7 +58,7 @@ def _against(session: Any, cause: Cause) -> Iterator[str]:
                     yield f"“{mistake.cause}”: not at {session.subject.source.sizes(judged)}"
 
 
-def _differs(cause: Cause, judged: CaseResult, mistake: Any) -> bool:
+def _differs(cause: Any, judged: Any, mistake: Any) -> bool:
     """Return whether y is far from the mistake's output o_m: Σ (y − o_m)² > ``PART`` of Σ (y − o)² or Σ (o_m − o)², of
     entries in which the function or the mistake is further than the bound from the right output o."""
     if getattr(mistake, "around", ()):

@@ -41,14 +41,13 @@ from symattn import (
     Softmax,
     verify,
 )
-from symattn.bounds.case_result import UNFIT
 from symattn.bounds.reference import canonical, changed, trace
 from symattn.programs.specifications import definitions_of
-from symattn.verification import rules
-from symattn.verification.definitions.blocks import _WORDS as _OF_BLOCKS
-from symattn.verification.definitions.definition_mistakes import both, changes, of_arrays
+from symattn.verification.definitions.definition_mistakes import both, of_arrays
 from symattn.verification.definitions.definition_subject import Definition
-from symattn.verification.rules import combined
+from symattn.verification.rules.known_mistakes import yield_known_mistakes, yield_mistakes_of_entries
+from symattn.verification.rules.two_mistakes import combine_mistakes
+from tests.refusals import WITHOUT_RESULT
 from tests.verification.mutants import as_function
 
 Compute = Callable[..., Any]
@@ -77,7 +76,12 @@ DEFINITIONS: tuple[Any, ...] = (
     Gradient(Attention(causal=True)), Gradient(LinearAttention(**_BARE)),
     Gradient(LinearAttention(gate="token", delta=True, **_BARE)), Block(attention=Attention(causal=True)),
 )  # fmt: skip
-_WORDS = {name: words.split()[0] for name, words in _OF_BLOCKS.items()}
+#: The parameters of a program that stand for the weights of a block.
+_WORDS = {
+    **{f"attention.{name}": name for name in ("w_q", "w_k", "w_v", "w_o")},
+    **{f"mlp.{name}": name for name in ("w_up", "b_up", "w_gate", "w_down", "b_down")},
+    "attention_norm.gain": "g1", "attention_norm.bias": "ln1_bias", "mlp_norm.gain": "g2", "mlp_norm.bias": "ln2_bias",
+}  # fmt: skip
 _LISTED = 0.7  # of the mistakes that the command draws, the share from a definition's own list
 _SHOWN = 8  # the largest tile, head or width in the words of a mistake: those of long inputs cost minutes
 
@@ -136,7 +140,7 @@ def _short(mistakes: Any) -> tuple[Any, ...]:
 @cache
 def _known(spec: Attention) -> tuple[Any, ...]:
     names = _names(spec)
-    return _short([*rules.known(spec, names), *rules.of_entries(spec, names)])
+    return _short([*yield_known_mistakes(spec, names), *yield_mistakes_of_entries(spec, names)])
 
 
 def _names(spec: Attention) -> frozenset[str]:
@@ -151,7 +155,7 @@ def _of_attention(spec: Attention, rng: np.random.Generator, two: bool) -> Itera
 
 
 def _attending(spec: Attention, mistakes: tuple[Any, ...]) -> Compute | None:
-    mistake = combined(*mistakes) if len(mistakes) > 1 else mistakes[0]
+    mistake = combine_mistakes(*mistakes) if len(mistakes) > 1 else mistakes[0]
     return None if mistake is None else partial(_output, spec, mistake.variant)
 
 
@@ -168,7 +172,7 @@ def _output(spec: Attention, variant: Any, **given: Any) -> Any:
         try:
             other, inputs = changed(canonical(spec), given, variant)
             return np.asarray(trace(other, dict(inputs), variant)["output"])
-        except UNFIT:  # there is nothing to mistake, for instance one head only
+        except WITHOUT_RESULT:  # there is nothing to mistake, for instance one head only
             pass
     return np.asarray(trace(canonical(spec), dict(given))["output"])
 
@@ -177,7 +181,12 @@ def _output(spec: Attention, variant: Any, **given: Any) -> Any:
 @cache
 def _subject(spec: Any) -> tuple[Definition, tuple[Any, ...]]:
     subject = next(definitions_of(spec))
-    every = [*subject.mistakes, *subject.others, *changes(subject), *of_arrays(subject)]
+    every = [
+        *subject.mistakes,
+        *subject.others,
+        *subject.flow.mistakes(frozenset())[len(subject.mistakes) :],
+        *of_arrays(subject),
+    ]
     return subject, _short(m for m in every if m.exact and m.where is None)
 
 
@@ -231,7 +240,7 @@ def _run(subject: Definition, wrong: Any, **given: Any) -> Any:
         try:
             found = tuple(np.asarray(y, dtype=np.float64) for y in subject.run(way, given))
             return found if len(found) > 1 else found[0]
-        except UNFIT:
+        except WITHOUT_RESULT:
             continue
     raise AssertionError("the definition itself does not run")
 

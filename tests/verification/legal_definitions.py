@@ -344,7 +344,7 @@ _TURNED = Attention(causal=True, position=Rotary(layout="interleaved"))
 _GATES = Gradient(LinearAttention(gate="token", **_LINEAR))
 _GATED_DELTA = LinearAttention(gate="token", **_DELTA)
 _PAIRS = LinearAttention(gate="feature", erase="pair", erases="before", **_DELTA)
-#: Two rewrites or more of each family of ``plain_definitions.PROGRAMS``.
+#: Two rewrites or more of each family of ``plain_definitions.PROGRAMS`` that has no file of right programs of its own.
 #: Products of matrices (d, d) at each token are left out: on residues they take minutes, and ten gigabytes.
 REWRITES: tuple[Program, ...] = tuple(
     Program(function.__name__, function, spec)

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from symattn import Attention, Verdict, verify
+from symattn import Attention, Verdict, reports, verify
 from symattn.programs.verifying import Options, verified
-from symattn.verification.report import Fault
 
 Array = Any
 Program = Callable[..., Array]
@@ -20,7 +19,7 @@ def scores(q: Array, k: Array) -> Array:
     return q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]).astype(q.dtype)
 
 
-def faults(program: Program, spec: Attention, **told: Any) -> tuple[Fault, ...]:
+def faults(program: Program, spec: Attention, **told: Any) -> tuple[reports.Fault, ...]:
     """Return the faults of a program, whose warnings are of no account."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")

@@ -12,7 +12,7 @@ import numpy as np
 from symattn.arrays.formats import Format
 from symattn.bounds.recurrent.recurrence import Recurrence
 from symattn.bounds.recurrent.recurrent_arithmetic import RecurrentArithmetic
-from symattn.bounds.recurrent.recurrent_limits import ExactRecurrence, exact_values, limits
+from symattn.bounds.recurrent.recurrent_limits import exact_values, limits
 from tests.verification.recurrent_programs import KINDS, TYPES, Inputs, by_chunks, by_tokens, draw
 
 Array = Any
@@ -40,7 +40,7 @@ def recurrence(of: Inputs, scale: float = 1.0) -> Recurrence:
     return Recurrence(of.q * scale, of.k, of.v, of.g, of.beta, of.state)
 
 
-def share(of: Recurrence, program: Program, exact: ExactRecurrence | None = None) -> Share:
+def share(of: Recurrence, program: Program, exact: Any = None) -> Share:
     exact = exact or exact_values(of)
     length = len(of.q)
     rows = np.random.default_rng(0).permutation(length)[:ROWS]

@@ -33,7 +33,6 @@ from symattn import (
     graphs,
     verify,
 )
-from symattn.programs.graphs.jax_reader import traced
 from symattn.programs.specifications import definitions_of
 from symattn.programs.verifying import Options
 from symattn.verification.engine import Session, finds_fault
@@ -199,7 +198,7 @@ def in_jaxpr(program: Program) -> Any:
 
     n, m = jax.export.symbolic_shape("n, m")
     of_queries, of_keys = (jax.ShapeDtypeStruct((length, _WIDTH), np.float32) for length in (n, m))
-    return traced(program, of_queries, of_keys, of_keys)
+    return graphs.traced(program, of_queries, of_keys, of_keys)
 
 
 def _examples() -> tuple[Any, ...]:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from symattn import Attention, Domain, InputError, Precision, Rotary, Verdict, verify
-from symattn.arrays.formats import FORMATS, Format
-from symattn.bounds.called_target import Argument, Convention, Layout, Outcome
+from symattn.arrays.formats import Format
+from symattn.bounds.called_target import Argument, Convention, Outcome
 from symattn.bounds.case_result import Case
 from symattn.bounds.contracts import Contract
-from symattn.bounds.inputs import Maker, Sizes
+from symattn.bounds.inputs import Sizes
 from symattn.bounds.judge import judge, of_attention
 from symattn.bounds.sharp.limits import Stores
 from symattn.verification.arithmetic.aims import _Search, aims
@@ -22,12 +22,10 @@ from symattn.verification.arithmetic.rungs import judge_jointly, some_rows
 from symattn.verification.arithmetic.suspects import BitSample
 from symattn.verification.definitions import attention_output
 from symattn.verification.engine import Session
-from symattn.verification.probing.groups import LATER
-from symattn.verification.probing.numbers import edges
-from symattn.verification.probing.probes import GROUPS, altered, climb, search
+from symattn.verification.probing.probes import climb
 from symattn.verification.reduce import reduce
-from symattn.verification.report import Sought
 from tests.faults.programs import plain
+from tests.formats import FORMATS
 from tests.verification.kernels import HALF, Array, kernel
 
 CAUSAL, BF16 = Attention(causal=True), Format("bfloat16")
@@ -138,7 +136,7 @@ def test_why_means_do_not_show_it_is_told(contract: Any, words: str) -> None:
 
 @pytest.mark.deep
 def test_what_is_spent_for_a_power_is_not_taken_from_the_cases(monkeypatch: pytest.MonkeyPatch) -> None:
-    def sought(session: Session, aims: object) -> tuple[tuple[Sought, ...], None]:
+    def sought(session: Session, aims: object) -> tuple[tuple[Any, ...], None]:
         session.effort.spend(calls=1e9)
         return (), None
 
@@ -169,83 +167,95 @@ def test_means_at_growing_sizes_are_a_fault_where_they_are_beyond() -> None:
 
 
 QKV = ("q", "k", "v")
-SINGLE = Precision.of("float32")
 TOKENS = ("x", "w_q", "w_k", "w_v", "w_o", "b_o")
 
 
-def _maker(names: tuple[str, ...] = QKV, dtype: str = "float32", domain: Domain | None = None, **spec: object) -> Maker:
+def _session_of(spec: Attention, convention: Convention, domain: Domain) -> Session:
+    """A verification of a function that is never called."""
+    runner: Any = SimpleNamespace(convention=convention)
+    return Session(runner, attention_output.subject(spec), Precision.of(convention.dtype), domain, 1, 0, 60.0)
+
+
+def _session(
+    names: tuple[str, ...] = QKV, dtype: str = "float32", domain: Domain | None = None, **spec: object
+) -> Session:
     attention = Attention(**spec)  # type: ignore[arg-type]
     extra = [n for n, used in (("mask", attention.mask), ("keep", attention.padding)) if used]
     convention = Convention(tuple(Argument(n, n) for n in (*names, *extra)), dtype=dtype)
-    return Maker(attention, convention, Precision.of(dtype), domain or Domain())
+    return _session_of(attention, convention, domain or Domain())
 
 
-def _all(maker: Maker) -> list[dict[str, np.ndarray]]:
-    rng, found = np.random.default_rng(1), []
-    for group in (*GROUPS.values(), *LATER.values()):
-        found += [inputs for _, inputs in group(maker, rng) if inputs is not None]
+def _inputs_of(session: Session, group: str) -> list[dict[str, np.ndarray]]:
+    """The inputs of the cases of a group."""
+    source = session.subject.source
+    cases = (source.first() | source.later())[group](session, np.random.default_rng(1))
+    return [dict(case.inputs) for case in cases]
 
-    return found + [inputs for _, inputs in search(maker, 1, 40)]
+
+def _all(session: Session) -> list[dict[str, np.ndarray]]:
+    source = session.subject.source
+    found = [inputs for group in (*source.first(), *source.later()) for inputs in _inputs_of(session, group)]
+    return found + [dict(case.inputs) for case in source.drawn(session, 40)]
 
 
 @pytest.mark.parametrize(("form", "layout"), [("bk", "bhnd"), ("b11k", "bhnd"), ("bk", "bnd"), ("lengths", "bhnd")])
 @pytest.mark.parametrize("heads", [1, 2])
-def test_the_masks_of_a_batch_differ(form: str, layout: Layout, heads: int) -> None:
+def test_the_masks_of_a_batch_differ(form: str, layout: str, heads: int) -> None:
     arguments = (*(Argument(n, n) for n in QKV), Argument("keep", "keep", form=form))
     if layout == "bnd" and heads > 1:
         return
-    maker = Maker(Attention(padding=True, heads=heads), Convention(arguments, layout=layout), SINGLE, Domain())
-    batches = [i for _, i in GROUPS["shapes"](maker, np.random.default_rng(1)) if i and i["keep"].ndim > 1]
+    spec = Attention(padding=True, heads=heads)
+    session = _session_of(spec, Convention(arguments, layout=layout, dtype="float32"), Domain())
+    batches = [i for i in _inputs_of(session, "shapes") if i["keep"].ndim > 1]
     assert len(batches) >= 3
     assert any(not (i["keep"] == i["keep"][:1]).all() for i in batches)
     for inputs in batches:
-        assert np.isfinite(maker.spec(**inputs)).all()
+        assert np.isfinite(spec(**inputs)).all()
         if form == "lengths":
             assert (np.diff(inputs["keep"].astype(int), axis=-1) <= 0).all()
 
 
 def test_rows_without_any_key_occur_where_they_are_promised() -> None:
     for promised in (False, True):
-        maker = _maker(mask="boolean", domain=Domain(fully_masked_rows=promised))
-        found = [i["mask"].any(axis=-1).all() for i in _all(maker)]
+        session = _session(mask="boolean", domain=Domain(fully_masked_rows=promised))
+        found = [i["mask"].any(axis=-1).all() for i in _all(session)]
         assert all(found) is not promised
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_forbidden_keys_score_so_high_that_all_others_vanish(dtype: str) -> None:
-    for maker in (_maker(dtype=dtype, causal=True), _maker(dtype=dtype, mask="boolean")):
-        vanished = 0
-        for _, inputs in GROUPS["mask"](maker, np.random.default_rng(1)):
-            if inputs is not None:
-                values = maker.spec.trace(**inputs)
-                allowed = np.isfinite(values["masked"])
-                below = np.max(values["masked"], axis=-1) - np.max(
-                    values["scaled"], axis=-1, where=~allowed, initial=-1
-                )
-                vanished += int((below < np.log(float(maker.precision.score.eta))).sum())
+    for fields in ({"causal": True}, {"mask": "boolean"}):
+        vanished, session, spec = 0, _session(dtype=dtype, **fields), Attention(**fields)
+        for inputs in _inputs_of(session, "mask"):
+            values = spec.trace(**inputs)
+            allowed = np.isfinite(values["masked"])
+            below = np.max(values["masked"], axis=-1) - np.max(values["scaled"], axis=-1, where=~allowed, initial=-1)
+            vanished += int((below < np.log(float(session.precision.score.eta))).sum())
         assert vanished > 5
 
 
 def test_square_projections_are_tried() -> None:
-    maker = _maker(TOKENS, heads=2)
-    found = [i for _, i in GROUPS["structure"](maker, np.random.default_rng(1)) if i is not None]
+    found = _inputs_of(_session(TOKENS, heads=2), "structure")
     square = [i for i in found if len({i[n].shape for n in ("w_q", "w_k", "w_v", "w_o")}) == 1]
     assert len(square) >= 3
     assert all((i[n] != i[n].T).any() for i in square for n in ("w_q", "w_k", "w_v", "w_o"))
 
 
 def test_scores_behind_masks_leave_room_below_unless_more_is_promised() -> None:
-    assert _maker(mask="boolean").largest_score < 65504
-    assert _maker(mask="boolean", domain=Domain(max_abs_score=1e5)).largest_score == 1e5
-    assert _maker(mask="boolean", domain=Domain(max_abs_score=3)).largest_score == 3
-    assert _maker(mask="boolean", dtype="float16", domain=Domain(max_abs_score=1e5)).largest_score < 65504
-    assert _maker().largest_score == np.inf
+    def largest(**given: Any) -> float:
+        return _session(**given).maker.largest_score
+
+    assert largest(mask="boolean") < 65504
+    assert largest(mask="boolean", domain=Domain(max_abs_score=1e5)) == 1e5
+    assert largest(mask="boolean", domain=Domain(max_abs_score=3)) == 3
+    assert largest(mask="boolean", dtype="float16", domain=Domain(max_abs_score=1e5)) < 65504
+    assert largest() == np.inf
 
 
 def test_places_that_half_types_cannot_tell_apart_are_tried() -> None:
     for tokens, least in ((300, 257), (2200, 2049)):
-        maker = _maker(position=Rotary(), domain=Domain(max_tokens=tokens))
-        longest = [len(i["k"]) for _, i in LATER["positions"](maker, np.random.default_rng(1)) if i is not None]
+        session = _session(position=Rotary(), domain=Domain(max_tokens=tokens))
+        longest = [len(i["k"]) for i in _inputs_of(session, "positions")]
         assert tokens >= max(longest) >= least
 
 
@@ -253,28 +263,27 @@ def test_places_that_half_types_cannot_tell_apart_are_tried() -> None:
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("n", [257, 513, 1025])
 def test_a_key_that_is_lost_or_doubled_shows_at_every_length_in_every_format(n: int, causal: bool, dtype: str) -> None:
-    maker = _maker(dtype=dtype, causal=causal)
-    inputs = edges(maker, n, np.random.default_rng(1))
-    assert inputs is not None
-    right = maker.spec(**inputs)
+    session, spec = _session(dtype=dtype, causal=causal), Attention(causal=causal)
+    cases = session.subject.source.last()["long"](session, np.random.default_rng(1))
+    inputs = dict(next(case.inputs for case in cases if case.name == f"one or two keys of {n} take all the weight"))
+    right = spec(**inputs)
     for key in (0, 255, 256, n - 1):
         again = {x: np.concatenate((inputs[x][key : key + 1], inputs[x])) for x in "kv"}  # in front: causal rows see it
-        doubled = maker.spec(q=inputs["q"], **again)
-        lost = maker.spec(
-            q=inputs["q"], **{x: np.where(np.arange(n)[:, None] == key, inputs[x][5], inputs[x]) for x in "kv"}
-        )
+        doubled = spec(q=inputs["q"], **again)
+        lost = spec(q=inputs["q"], **{x: np.where(np.arange(n)[:, None] == key, inputs[x][5], inputs[x]) for x in "kv"})
         fused = Precision.of(dtype, "fused")
         for output, precision, finding in (
-            (right, fused, None), (lost, maker.precision, "values"), (doubled, fused, "values"),
+            (right, fused, None), (lost, session.precision, "values"), (doubled, fused, "values"),
         ):  # fmt: skip
             if not (causal and key == n - 1 and output is doubled):  # one query alone sees the last key
-                legal = of_attention(maker.spec, precision, inputs)
+                legal = of_attention(spec, precision, inputs)
                 judged = judge(legal, precision, Case("long", "", inputs), Outcome(output, dtype, output.shape))
                 assert judged.finding == finding
 
 
 def test_climbing_keeps_what_is_worse_and_stays_in_the_format() -> None:
-    maker, seen = _maker(mask="boolean", dtype="float16"), []
+    session, seen = _session(mask="boolean", dtype="float16"), []
+    maker = session.maker
 
     def size(inputs: dict[str, np.ndarray]) -> float:
         seen.append(inputs)
@@ -282,7 +291,8 @@ def test_climbing_keeps_what_is_worse_and_stays_in_the_format() -> None:
 
     start = maker.make(Sizes(3, 5, 4, 2), lambda name, shape: np.ones(shape), np.random.default_rng(0))
     rng = np.random.default_rng(1)
-    assert climb(lambda inputs: altered(maker, inputs, rng), start, size(start), 200, size) == max(
+    altered = session.subject.source.altered
+    assert climb(lambda inputs: altered(session, inputs, rng), start, size(start), 200, size) == max(
         map(size, list(seen))
     )
     assert max(map(size, list(seen))) > size(start)
@@ -291,7 +301,7 @@ def test_climbing_keeps_what_is_worse_and_stays_in_the_format() -> None:
 
 
 def test_dimensions_differ_in_every_pair() -> None:
-    seen = {(i["q"].shape[0], i["k"].shape[0], i["k"].shape[1], i["v"].shape[1]) for i in _all(_maker())}
+    seen = {(i["q"].shape[0], i["k"].shape[0], i["k"].shape[1], i["v"].shape[1]) for i in _all(_session())}
     for a in range(4):
         for b in range(a):
             assert {s[a] > s[b] for s in seen} == {True, False}

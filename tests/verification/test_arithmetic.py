@@ -19,11 +19,10 @@ from symattn.attention.variants import VARIANTS
 from symattn.bounds.called_target import Argument, Convention
 from symattn.bounds.contracts import Contract, family, replay
 from symattn.bounds.inputs import Maker, Sizes
-from symattn.bounds.reference import RIGHT
+from symattn.bounds.reference import Variant
 from symattn.verification.arithmetic import bits_of_a_call
-from symattn.verification.arithmetic.ranking import BitSearch, Pair, Ranking, arithmetic, confirmed
+from symattn.verification.arithmetic.ranking import Pair, Ranking, arithmetic, confirmed
 from symattn.verification.arithmetic.suspects import BitSample
-from symattn.verification.probing.probes import FAMILIES
 from tests.verification.kernels import HALF, kernel
 
 CAUSAL = Attention(causal=True)
@@ -182,9 +181,10 @@ def test_the_second_call_is_made_if_nothing_is_left_to_spend(monkeypatch: pytest
         session.over = True
         return made
 
+    search = "symattn.verification.arithmetic.ranking.BitSearch"
     monkeypatch.setattr(bits_of_a_call, "called", called)
-    monkeypatch.setattr(BitSearch, "without_mistakes", Ranking((Pair(Contract(Format("bfloat16")), None, 0.5, 0.5),)))
-    monkeypatch.setattr(BitSearch, "among_all", lambda self, *more: Ranking((one,), one))
+    monkeypatch.setattr(f"{search}.without_mistakes", Ranking((Pair(Contract(Format("bfloat16")), None, 0.5, 0.5),)))
+    monkeypatch.setattr(f"{search}.among_all", lambda self, *more: Ranking((one,), one))
     monkeypatch.setattr(bits_of_a_call, "confirmed", lambda found, sample: sample == "a sample")
     found = bits_of_a_call.tried(spent)  # type: ignore[arg-type]
     assert found is not None
@@ -232,7 +232,7 @@ def samples(name: str, dtype: str, rng: Random) -> tuple[Contract, list[BitSampl
     convention = Convention(tuple(Argument(n, n) for n in names), dtype=dtype)
     maker = Maker(spec, convention, Precision.of(dtype), Domain())
     draw = np.random.default_rng(rng.randrange(10**6))
-    made = [maker.make(sizes, FAMILIES["normal"](draw), draw) for _ in range(2)]
+    made = [maker.make(sizes, lambda name, shape: draw.standard_normal(shape), draw) for _ in range(2)]
     inputs = [{n: _tame(n, a, f) for n, a in one.items()} for one in made]
     contract = rng.choice(list(family(spec, frozenset(inputs[0]), f, 64)))
     return contract, [_sample(contract, spec, given) for given in inputs]
@@ -244,7 +244,7 @@ def _tame(name: str, a: np.ndarray, f: Format) -> np.ndarray:
 
 
 def _sample(contract: Contract, spec: Attention, given: dict[str, np.ndarray]) -> BitSample:
-    got = replay(contract, spec, given, RIGHT, "float32")
+    got = replay(contract, spec, given, Variant(), "float32")
     return BitSample(spec, given, got, contract.format)
 
 

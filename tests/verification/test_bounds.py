@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from symattn import Attention, Precision
+from symattn import Attention, Precision, kinds
 from symattn import kind as kind_of
-from symattn.arrays.ball import precision as bits
 from symattn.bounds import plain_bound
 from symattn.bounds.arithmetic import upper
 from symattn.bounds.balls import allowed
@@ -139,13 +138,13 @@ def test_the_bound_of_projections_covers_both_orders() -> None:
 def test_the_reference_is_sharp_enough_for_float64() -> None:
     rng, p = np.random.default_rng(9), Precision.of("float64")
     inputs = {c: rng.standard_normal((4, 3)) for c in "qkv"}
-    with bits(30):
+    with kinds.precision(30):
         blunt = run(Attention(), inputs)
     right = expected(Attention(), inputs, p)
     radii = [float(x.rad()) for x in right.entries.flat]
     assert max(radii) < right.allowed.min() * 1e-6
     assert max(float(x.rad()) for x in blunt.output.entries.flat) > right.allowed.max()
-    with bits(128):
+    with kinds.precision(128):
         assert allowed(run(Attention(), inputs), p).shape == (4, 3)
 
 

@@ -7,15 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, Precision, bound
-from symattn.arrays.ball import precision as bits
-from symattn.arrays.enclosing.exponential import exp
-from symattn.bounds import exponents, float_worst_case, growth, plain_bound
+from symattn import Attention, InputError, Precision, bound, kinds, printing
+from symattn.bounds import exponents, growth, plain_bound
 from symattn.bounds.balls import allowed
 from symattn.bounds.judge import of_attention
 from symattn.bounds.priori import InputLimits, a_priori
 from symattn.bounds.reference import run
-from symattn.document.tex import tex
 
 SPECS = {
     "plain": Attention(),
@@ -68,7 +65,7 @@ def inputs(spec: Attention, p: Precision, rng: np.random.Generator, n_q: int, n_
 
 def _compared(spec: Attention, p: Precision, given: dict[str, Any]) -> np.ndarray:
     assert plain_bound.applies(spec, given)
-    with bits(128), np.errstate(invalid="ignore"):
+    with kinds.precision(128), np.errstate(invalid="ignore"):
         ball, fast = allowed(run(spec, given), p), plain_bound.allowed(spec, given, p)
         assert fast.shape == ball.shape
         return np.asarray(np.where(np.isinf(fast), 1.0, fast / ball))
@@ -83,7 +80,7 @@ def test_it_is_not_below_the_one_in_balls(variant: str, name: str, monkeypatch: 
     assert found.min() >= 1
     assert np.median(found) < 1.05
     monkeypatch.setattr(plain_bound, "_MANY", 0)  # most in float32, distances by chords, ranks by buckets
-    monkeypatch.setattr(float_worst_case, "_EACH", 0)
+    monkeypatch.setattr("symattn.bounds.float_worst_case._EACH", 0)
     monkeypatch.setattr(exponents, "PAIRWISE", 0)
     assert _compared(SPECS[variant], p, given).min() >= 1
 
@@ -94,7 +91,7 @@ def test_it_is_not_below_the_one_in_balls(variant: str, name: str, monkeypatch: 
 def test_it_is_not_below_on_larger_inputs(variant: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rng, p = np.random.default_rng(42), PRECISIONS[name]
     monkeypatch.setattr(plain_bound, "_MANY", 100)
-    monkeypatch.setattr(float_worst_case, "_EACH", 100)
+    monkeypatch.setattr("symattn.bounds.float_worst_case._EACH", 100)
     for _ in range(3):
         n_k = int(rng.integers(1, 24))
         given = inputs(SPECS[variant], p, rng, int(rng.integers(1, n_k + 1)), n_k, int(rng.integers(1, 9)))
@@ -143,7 +140,7 @@ def test_powers_in_float32_are_off_by_what_is_said() -> None:
     steps = np.arange(int(growth.DEEPEST / np.log(2) * 1024) - 1) / 1024 * np.log(2)
     rng = np.random.default_rng(48)
     for x in (-growth.DEEPEST * rng.random(10**5), -1e-3 * rng.random(10**4), -steps, -steps - np.log(2) / 2048):
-        part = np.abs(growth.single(x.copy()) / exp(x) - 1)
+        part = np.abs(growth.single(x.copy()) / np.exp(x) - 1)
         assert part.max() < growth.SINGLE
     assert part.max() > growth.SINGLE / 3
     assert growth.single(np.array([[0.0]])) == [[1.0]]
@@ -187,7 +184,7 @@ def test_extreme_rows_are_not_below_the_one_in_balls(made: Any, precision: Preci
     """Two rows of the first head, at sizes at which the bound is evaluated by buckets or in float32."""
     spec, given, rows = made(np.random.default_rng(49))
     fast = plain_bound.allowed(spec, given, precision)
-    with bits(512):
+    with kinds.precision(512):
         balls = allowed(run(replace(spec, heads=1), rows), precision)
     assert ((fast[0] if spec.heads > 1 else fast)[:2] >= balls).all()
 
@@ -278,8 +275,8 @@ def test_the_formula_is_above_every_element(name: str) -> None:
 
 def test_the_formula_is_told_with_its_letters() -> None:
     found = a_priori(InputLimits(1024, 64, 8.0, 4.0), Precision.of("fp32").in_tiles(1024))
-    assert r"e^{2\lambda_P}" in tex(found.formula[1]).replace(" ", "")
-    letters = {tex(letter): value for letter, _, value in found.quantities}
+    assert r"e^{2\lambda_P}" in printing.tex(found.formula[1]).replace(" ", "")
+    letters = {printing.tex(letter): value for letter, _, value in found.quantities}
     assert letters["n"] == 1024
     assert letters["W"] <= found.value
     assert "at most 80" in " ".join(found.derivation)

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Alibi, Attention, Precision, Rotary, kind
-from symattn.arrays.ball import precision as bits
+from symattn import Alibi, Attention, Precision, Rotary, kind, kinds
 from symattn.bounds import enclosed, plain_bound
 from symattn.bounds.balls import allowed
 from symattn.bounds.judge import expected
@@ -230,7 +229,7 @@ BEYOND = {
 
 def bounds(spec: Attention, p: Precision, given: dict[str, np.ndarray]) -> list[np.ndarray]:
     """In balls, and on enclosures."""
-    with bits(256):
+    with kinds.precision(256):
         return [allowed(run(spec, given), p), enclosed.of_run(run(spec, given, kind=Enclosure), p)[0]]
 
 

@@ -1,6 +1,7 @@
 """Every cause has a stable code: each mistake of each definition one, in kebab case, and the same as last time."""
 
 import re
+from ast import literal_eval
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -29,19 +30,19 @@ from symattn import (
     Rotary,
     Softmax,
     YarnScaling,
+    reports,
     verify,
 )
-from symattn.attention import softmax
-from symattn.attention.fields import field_types, members, words
-from symattn.attention.flow import STEPS_TO_BLAME
-from symattn.faults.corpus import SPECIFICATIONS, names
+from symattn.attention.codec.field_values import field_of
+from symattn.attention.letters_of_attention import ARRAYS
 from symattn.programs.specifications import definitions_of
-from symattn.verification.codes import read_code
-from symattn.verification.definitions import definition_mistakes
-from symattn.verification.report import Fault
-from symattn.verification.rules import constant_outputs, known, of_entries
+from symattn.verification.definitions import attention_output
 from symattn.verification.rules.families import families, families_of_heads
+from symattn.verification.rules.known_mistakes import yield_known_mistakes
+from tests.annotations import annotated, words_of
+from tests.letters import needed_by
 from tests.printed import printed_json
+from tests.steps import BLAMED
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "codes.tsv"
 REGISTRY = Path(__file__).parents[2] / "symattn" / "verification" / "codes" / "causes.txt"
@@ -66,7 +67,7 @@ _SPECIFICATIONS = (
     Attention(qk_norm="rms", qk_norm_of="keys", position=Rotary()),
     Attention(heads=2, output_gate=True), Attention(temperature=0.1, temperature_rate=2, causal=True),
     Attention(temperature="log", temperature_rate=2, alignment="top-left"),
-    *(Attention(normaliser=name) for name in softmax.NORMALISERS),
+    *(Attention(normaliser=name) for name in words_of(annotated(Attention)["normaliser"])),
 )  # fmt: skip
 _HEADS = Attention(heads=2, causal=True)
 _DEFINITIONS = (
@@ -99,12 +100,15 @@ _NUMBER = "0.5"
 
 def _of_attention(spec: Attention) -> Iterator[tuple[str, str]]:
     """Yield the step and the sentence of each mistake of a specification, also with projections."""
-    own = names(spec)
+    needed = needed_by(spec)
+    flow = attention_output.subject(spec).flow
+    own = frozenset({*"qkv", *needed, *(("doc_q", "doc_k") if spec.documents else ())})
     inputs = own - set("qkv") | (frozenset({"x", "w_in", "b_in", "w_o"}) if spec.packed else _WEIGHTS)
     more = own | {"bias", "doc_q", "doc_k", "g_q", "g_k", "g_v", "beta_q", "beta_k"}
     for given in (own, frozenset(more), inputs):
-        for rule in (known, of_entries, constant_outputs.mistakes):
-            yield from ((m.step, m.cause) for m in rule(spec, frozenset(given)))
+        names = frozenset(given)
+        for mistake in (*yield_known_mistakes(spec, names), *flow.further(names), *flow.constants(names)):
+            yield mistake.step, mistake.cause
     every = (*families(spec), *families_of_heads(spec))
     yield from ((family.step, family.words.format(_NUMBER)) for family in every)
 
@@ -112,21 +116,31 @@ def _of_attention(spec: Attention) -> Iterator[tuple[str, str]]:
 def _of_definition(spec: Any) -> Iterator[tuple[str, str]]:
     """Yield the step and the sentence of each mistake of a definition."""
     for subject in islice(definitions_of(spec), 2):
-        rules = (definition_mistakes.changes, definition_mistakes.constants, definition_mistakes.of_arrays)
-        for mistake in (*subject.mistakes, *subject.others, *(m for rule in rules for m in rule(subject))):
+        names = frozenset(i.name for i in subject.inputs)
+        for mistake in (*subject.flow.mistakes(names), *subject.flow.further(names), *subject.flow.constants(names)):
             yield mistake.step, mistake.cause
-        for family in (*subject.numbered, *definition_mistakes.of_outputs(subject)):
+        for family in subject.flow.families(names):
             yield family.step, family.words.format(_NUMBER)
 
 
 def _without(sentences_: Iterator[tuple[str, str]]) -> list[str]:
     """Return the sentences that no line of the registry reads."""
-    return sorted({cause for step, cause in sentences_ if read_code(cause, step) is None})
+    return sorted({cause for step, cause in sentences_ if reports.Fault(step, cause, "").code is None})
 
 
-@pytest.mark.parametrize("name", ["plain", "causal", *(n for n in SPECIFICATIONS if n not in ("plain", "causal"))])
-def test_every_mistake_of_the_corpus_has_a_code(name: str) -> None:
-    assert _without(_of_attention(SPECIFICATIONS[name])) == []
+@pytest.mark.deep
+def test_every_mistake_of_the_corpus_has_a_code() -> None:
+    listed = printed_json("faults", "list", "-f", "json")["faults"]
+    of_families = {entry["family"]: entry["specification"] for entry in listed}
+    assert len(of_families) > 10
+    for texts in of_families.values():
+        fields: dict[str, Any] = {}
+        for name, text in texts.items():
+            try:
+                fields[name] = literal_eval(text)
+            except ValueError:  # a position by its word
+                fields[name] = field_of(Attention, name, text, name)
+        assert _without(_of_attention(Attention(**fields))) == [], texts
 
 
 @pytest.mark.parametrize("spec", _SPECIFICATIONS, ids=repr)
@@ -149,8 +163,8 @@ def _yield_neighbours(spec: Any) -> Iterator[Any]:
                 list(islice(definitions_of(Gradient(neighbour)), 2))
                 yield Gradient(neighbour)
         return
-    for field, hint in field_types(type(spec)).items():
-        choices = (False, True) if bool in members(hint) else words(hint)
+    for field, types in annotated(type(spec)).items():
+        choices = (False, True) if bool in types else words_of(types)
         for choice in choices:
             # Some fields need others, and some definitions are not verified.
             with suppress(InputError):
@@ -176,7 +190,7 @@ def _registered() -> list[tuple[str, str, str]]:
 def test_codes_are_in_kebab_case_and_stand_under_a_step() -> None:
     lines = _registered()
     assert all(re.fullmatch(r"[a-z]+(-[a-z0-9]+)+", code) for _, code, _ in lines)
-    assert {step for step, _, _ in lines} <= {*STEPS_TO_BLAME, "any"}
+    assert {step for step, _, _ in lines} <= {*BLAMED, "any"}
     assert len({(code, step) for step, code, _ in lines}) == len({code for _, code, _ in lines})
 
 
@@ -248,7 +262,7 @@ def test_several_outputs_that_are_0_are_listed_in_one_sentence() -> None:
 
 
 def test_one_sentence_has_the_code_of_its_step() -> None:
-    assert [read_code("the bias is left out", step).code for step in ("bias", "norm")] == [  # type: ignore[union-attr]
+    assert [reports.Fault(step, "the bias is left out", "").code for step in ("bias", "norm")] == [
         "bias-missing", "norm-bias-missing",
     ]  # fmt: skip
 
@@ -267,7 +281,7 @@ _JOINED = {
 
 @pytest.mark.parametrize("cause", _JOINED)
 def test_codes_are_joined_as_the_mistakes_are(cause: str) -> None:
-    assert Fault("", cause, "").code == (_JOINED[cause] or None)
+    assert reports.Fault("", cause, "").code == (_JOINED[cause] or None)
 
 
 def _unscaled(q: Any, k: Any, v: Any) -> Any:

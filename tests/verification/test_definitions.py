@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,24 +26,21 @@ from symattn import (
     Rotary,
     Softmax,
     Verdict,
+    functional,
     verify,
 )
-from symattn.attention.positions.checks import least_width
-from symattn.attention.positions.rotary import rotate
-from symattn.bounds.called_target import Outcome
-from symattn.bounds.case_result import Case, screening_error
+from symattn.bounds.called_target import Argument, Convention, Outcome
+from symattn.bounds.case_result import Case
+from symattn.bounds.inputs import Maker, Sizes
 from symattn.bounds.judge import judge
 from symattn.programs import definitions
 from symattn.programs.specifications import definitions_of
 from symattn.programs.verifying import Options, requested, verified
 from symattn.verification import effort
 from symattn.verification.definitions import definition_judge
-from symattn.verification.definitions.definition_judge import explains, legal
-from symattn.verification.definitions.definition_mistakes import of_fields
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.diagnosis import causes
 from symattn.verification.rules import by_role
-from symattn.verification.rules.rotating import tables_of
 from tests.faults import definitions as programs
 from tests.faults.collection.every import chosen
 from tests.faults.programs import Program, collected
@@ -337,11 +335,11 @@ def test_mistakes_of_gradients_are_made_when_they_are_looked_at(monkeypatch: pyt
 @pytest.mark.exhaustive
 def test_few_mistakes_are_bounded_where_none_explains_a_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Float64 puts aside what leaves most of an error; to bound a gradient takes a hundred times longer."""
-    asked: list[str] = []
+    asked, honest = list[str](), definition_judge.explains
 
     def counted(subject, precision, judged, mistake, among=None):
         asked.append(mistake.cause)
-        return explains(subject, precision, judged, mistake, among)
+        return honest(subject, precision, judged, mistake, among)
 
     def backward(q, k, v, do):
         dq, dk, dv = Gradient(Attention())(do, q=q, k=k, v=v)
@@ -349,7 +347,9 @@ def test_few_mistakes_are_bounded_where_none_explains_a_gradient(monkeypatch: py
 
     monkeypatch.setattr(definition_judge, "explains", counted)
     (fault,) = verify(backward, Gradient(Attention()), precision="float64", examples=0).faults
-    assert (fault.step, fault.cause) == ("backward", None)
+    # The rows of dv are moved, which weights and values of the attention show; nothing explains dq beside them.
+    assert (fault.step, fault.cause) == ("values", None)
+    assert "wrong in dq, dv, shown in dv" in fault.message
     assert len(asked) < 150
 
 
@@ -372,21 +372,27 @@ def test_positions_are_tried_on_as_many_columns_as_have_frequencies(scaling: NTK
     subject = next(s for s in definitions_of(spec) if s.outputs == ("y",))
     assert min(sizes["f"] for sizes in subject.shapes) == least // 2
     assert not subject.admitted({"x": np.zeros((3, least - 2))}, Domain())
-    assert least_width(Attention(position=spec), 1) == least
+    how = Convention(tuple(Argument(name, name) for name in "qkv"))
+    maker = Maker(Attention(position=spec), how, Precision.of("float32"), Domain())
+    made = maker.make(Sizes(2, 2, 1, 1), lambda name, shape: np.zeros(shape), np.random.default_rng(0))
+    assert made["q"].shape[-1] == least
 
-    def rotated(of: Rotary, x: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        return rotate(x, *tables_of(of, positions, x), of.layout)
+    def rotated(x: np.ndarray, positions: np.ndarray, factor: float = 4) -> np.ndarray:
+        width = x.shape[-1]
+        of_ntk = isinstance(scaling, NTKScaling)
+        base = 10000.0 * factor ** (width / (width - 2)) if of_ntk else 10000.0
+        frequencies = functional.inverse_frequencies(width, base, x) / (1 if of_ntk else factor)
+        return functional.rotate(x, *functional.tables(positions, frequencies), "half")
 
-    assert verify(lambda x, positions: rotated(spec, x, positions), spec, examples=0).verdict is Verdict.NO_FAULT
-    unscaled = verify(lambda x, positions: rotated(Rotary(), x, positions), spec, examples=0)
+    assert verify(rotated, spec, examples=0).verdict is Verdict.NO_FAULT
+    unscaled = verify(lambda x, positions: rotated(x, positions, 1), spec, examples=0)
     assert unscaled.faults[0].cause == "the frequencies are not scaled"
 
 
 def test_the_base_of_positions_within_an_attention_is_fitted() -> None:
     for spec in (Rotary(), Gradient(Attention(position=Rotary())), Block(attention=Attention(position=Rotary()))):
-        families = of_fields(spec, lambda other: None)  # type: ignore[arg-type, return-value]
-        words = [f.words for f in families if f.spec(300.0) != spec]
-        assert "the angles have the base {}" in words
+        families = [family for subject in definitions_of(spec) for family in subject.numbered]
+        assert "the angles have the base {}" in [family.words for family in families]
 
 
 def test_a_leaky_activation_is_a_mistake_with_a_number() -> None:
@@ -447,7 +453,8 @@ def grown(attention):
 
 def mistaken(spec, cause):
     """A function that makes a mistake of a definition."""
-    run = next(m.run for m in next(definitions_of(spec)).others if m.cause == cause)
+    subject = next(definitions_of(spec))
+    run = next(m.run for m in (*subject.mistakes, *subject.others) if m.cause == cause)
     return lambda x, **given: run(x=x, **given)
 
 
@@ -761,8 +768,10 @@ def test_layers_are_tried_with_more_tokens_than_common_tiles_have(keys, verdict)
 
 def test_no_row_is_screened_by_the_size_of_a_larger_one_in_half_precision() -> None:
     near = np.array([[3.0, 1.0], [0.02, 0.01]])
+    subject = Definition("", "", (Input("x", "n d"),), ("output",), (same,), (), (), {})
     for dtype in ("bfloat16", "float16"):
-        error = screening_error(near, Precision.of(dtype))
+        (screened,) = subject.screened(Precision.of(dtype), {"x": near})
+        error = screened.allowed
         assert (error[1] < 0.02).all(), "a row of zeros is not within it"
         assert error[0, 0] > error[1, 0]
 
@@ -869,7 +878,7 @@ def test_a_way_that_depends_on_rounding_makes_nothing_legal() -> None:
         subject = Definition("", "", (Input("x", "n"),), ("output",), ways, (), (), {})
         for words, (got, finding, open_) in GIVEN.items():
             outcome = Outcome(output=np.array([1.0, got, 1.0]), dtype="bfloat16", shape=(3,))
-            found = judge(legal(subject, precision, case.inputs), precision, case, outcome, whole=True)
+            found = judge(subject.legal(precision, case.inputs), precision, case, outcome, whole=True)
             assert (found.finding, found.undecided, found.decisive) == (finding, open_, not open_), words
 
 
@@ -877,7 +886,7 @@ def test_what_every_way_refuses_is_a_fault() -> None:
     subject = Definition("", "", (Input("x", "n"),), ("output",), (same, rough), (), (), {})
     precision, case = Precision.of("bfloat16"), Case("", "", {"x": np.ones(3)})
     outcome = Outcome(output=np.array([1.0, 1.5, 1.0]), dtype="bfloat16", shape=(3,))
-    found = judge(legal(subject, precision, case.inputs), precision, case, outcome)
+    found = judge(subject.legal(precision, case.inputs), precision, case, outcome)
     assert (found.finding, found.undecided) == ("values", False)
 
 
@@ -885,7 +894,7 @@ def test_every_way_of_log_sums_goes_on_where_scores_are_no_numbers() -> None:
     """A query of zeros has no cosine: its scores are 0/0, which none of the ways may stop at."""
     definition, precision = next(definitions_of(Attention(lse=True, score="cosine"))), Precision.of("float32")
     inputs = {"q": np.array([[0.0, 0.0], [1.0, 2.0]]), "k": np.eye(2), "v": np.eye(2)}
-    ways = legal(definition, precision, inputs)
+    ways = definition.legal(precision, inputs)
     for way in ways.ways:
         for output in way():
             assert np.isfinite(output.near[1]).all()

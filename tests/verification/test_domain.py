@@ -25,16 +25,14 @@ from symattn import (
 )
 from symattn.bounds.called_target import Argument, Convention, Outcome
 from symattn.bounds.case_result import Case
-from symattn.bounds.domain import Lengths
-from symattn.bounds.inputs import Maker, Sizes, sizes_of
+from symattn.bounds.inputs import Maker, Sizes
 from symattn.programs.specifications import definitions_of
+from symattn.verification.definitions import attention_output
 from symattn.verification.definitions.definition_subject import Definition, Input
 from symattn.verification.engine import Session
-from symattn.verification.probing.groups import LATER
-from symattn.verification.probing.numbers import widths
-from symattn.verification.probing.probes import FAMILIES, GROUPS, altered, climb, search, shapes
 from symattn.verification.reduce import reduce
 from tests.faults.programs import softmax
+from tests.refusals import refuses
 
 Array = Any
 TOKENS = ("x", "w_q", "w_k", "w_v", "w_o")
@@ -82,50 +80,52 @@ def broken(domain: Domain, spec: Attention, inputs: dict[str, Array]) -> str:
     return ", ".join([*of_sizes, *(name for name, kept in told.items() if not kept)])
 
 
-def made(maker: Maker, seed: int) -> list[dict[str, Array]]:
-    """Inputs of all groups, of the search and of the climbing."""
-    rng, found = np.random.default_rng(seed), []
-    for group in (*GROUPS.values(), *LATER.values()):
-        found += [inputs for _, inputs in group(maker, rng) if inputs is not None]
-
-    def measure(inputs: dict[str, Array]) -> float:
-        found.append(inputs)
-        return len(found)
-
-    found += [inputs for _, inputs in search(maker, seed, 20)]
-    climb(lambda inputs: altered(maker, inputs, rng), dict(found[-1]), 0.0, 10, measure)
+def made(session: Session, seed: int) -> list[Case]:
+    """Cases of all groups, drawn ones, and altered ones as the search makes them."""
+    rng, source = np.random.default_rng(seed), session.subject.source
+    groups = (*source.first().values(), *source.later().values())
+    found = [case for group in groups for case in group(session, rng)]
+    found += source.drawn(session, 20)
+    altered = dict(found[-1].inputs)
+    for _ in range(10):
+        altered = source.altered(session, altered, rng)
+        found.append(Case("altered", "", altered))
     return found
 
 
-def maker_of(number: int, domain: Domain) -> Maker:
+def session_of(number: int, domain: Domain) -> Session:
     (spec, names), dtype = SPECS[number % len(SPECS)], ("float32", "bfloat16", "float16")[number % 3]
-    return Maker(spec, Convention(tuple(Argument(n, n) for n in names), dtype=dtype), Precision.of(dtype), domain)
+    runner: Any = SimpleNamespace(convention=Convention(tuple(Argument(n, n) for n in names), dtype=dtype))
+    return Session(runner, attention_output.subject(spec), Precision.of(dtype), domain, number, 0, 60.0)
 
 
 @pytest.mark.parametrize("number", [*range(3), *(pytest.param(n, marks=pytest.mark.deep) for n in range(3, 30))])
 def test_what_is_made_keeps_every_promise(number: int) -> None:
-    maker = maker_of(number, drawn(np.random.default_rng(number)))
-    inputs = made(maker, number)
-    taken = [i for i in inputs if maker.domain.max_abs_score is None or maker.admits(i)]
-    assert len(taken) > 0.5 * len(inputs) > 5
+    domain = drawn(np.random.default_rng(number))
+    session, spec = session_of(number, domain), SPECS[number % len(SPECS)][0]
+    cases = made(session, number)
+    taken = [c.inputs for c in cases if domain.max_abs_score is None or session.admits(c)]
+    assert len(taken) > 0.5 * len(cases) > 5
     for given in taken:
-        assert not broken(maker.domain, maker.spec, given), (maker.domain, {n: a.shape for n, a in given.items()})
-        assert sizes_of(maker.spec, given).items() >= {"h": maker.spec.heads}.items()
+        assert not broken(domain, spec, given), (domain, {n: a.shape for n, a in given.items()})
         held = {n: a for n, a in given.items() if a.dtype != bool and n != "mask"}
-        assert all(np.array_equal(maker.precision.input.rounded(a), a) for a in held.values())
+        assert all(np.array_equal(session.precision.input.rounded(a), a) for a in held.values())
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_tokens_as_wide_as_in_models_leave_several_keys_a_weight(family: str) -> None:
+def test_tokens_as_wide_as_in_models_leave_several_keys_a_weight() -> None:
     """Otherwise no output shows a wrong scale."""
-    spec, names = Attention(heads=4), ("x", "w_q", "w_k", "w_v", "w_o")
-    domain = Domain(square=True, min_width=48, max_width=48, square_weights=True)
-    maker = Maker(spec, Convention(tuple(Argument(n, n) for n in names)), Precision.of("float32"), domain)
-    rng = np.random.default_rng(1)
-    drawn = maker.make(Sizes(4, 4, 48, 48), FAMILIES[family](rng), rng)
-    assert drawn["w_q"].shape == (192, 192)
-    right, wrong = (np.asarray(replace(spec, scale=scale)(**drawn)) for scale in (48**-0.5, 96**-0.5))
-    assert np.abs(right - wrong).max() > 0.02 * np.abs(right).max()
+    spec, shown = Attention(heads=4), dict[str, bool]()
+    domain = Domain(square=True, min_tokens=4, min_width=48, max_width=48, square_weights=True)
+    runner: Any = SimpleNamespace(convention=Convention(tuple(Argument(n, n) for n in TOKENS)))
+    session = Session(runner, attention_output.subject(spec), Precision.of("float32"), domain, 1, 0, 60.0)
+    for case in session.subject.source.drawn(session, 60):
+        if case.name.endswith(" entries"):
+            assert case.inputs["w_q"].shape == (192, 192)
+            right, wrong = (np.asarray(replace(spec, scale=scale)(**case.inputs)) for scale in (48**-0.5, 96**-0.5))
+            is_shown = np.abs(right - wrong).max() > 0.02 * np.abs(right).max()
+            shown[case.name] = shown.get(case.name, False) or bool(is_shown)
+    assert len(shown) > 3
+    assert all(shown.values()), shown
 
 
 class Spy:
@@ -189,17 +189,24 @@ def test_what_reaches_the_function_keeps_every_promise(number: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lengths", "held"),
+    ("promised", "held"),
     [
-        (Lengths(1, 9), range(1, 10)), (Lengths(5, 40, 16), (16, 32)), (Lengths(3, 70, 1, True), (4, 8, 16, 32, 64)),
-        (Lengths(1, 40, 4, True), (4, 8, 16, 32)), (Lengths(1, 40, 3, True), ()), (Lengths(33, 63, 1, True), ()),
+        ((1, 9), range(1, 10)), ((5, 40, 16), (16, 32)), ((3, 70, 1, True), (4, 8, 16, 32, 64)),
+        ((1, 40, 4, True), (4, 8, 16, 32)), ((1, 40, 32, True), (32,)), ((33, 64, 1, True), (64,)),
     ],
 )  # fmt: skip
-def test_lengths(lengths: Lengths, held: Any) -> None:
+def test_lengths(promised: tuple[Any, ...], held: Any) -> None:
+    names = ("min_tokens", "max_tokens", "multiple_of", "powers_of_two")
+    lengths = Domain(**dict(zip(names, promised, strict=False))).tokens
     assert [n for n in range(200) if n in lengths] == [*held]
     for n in range(1, 90):
         assert lengths.up(n) == min((h for h in held if h >= n), default=None)
         assert lengths.down(n) == max((h for h in held if h <= n), default=None)
+
+
+@pytest.mark.parametrize("promised", [{"max_tokens": 40, "multiple_of": 3}, {"min_tokens": 33, "max_tokens": 63}])
+def test_lengths_of_which_none_is_left_are_refused(promised: dict[str, int]) -> None:
+    refuses(Domain, powers_of_two=True, **promised, says="Domain: ")
 
 
 @pytest.mark.parametrize(
@@ -469,8 +476,11 @@ def test_the_name_of_a_call_says_its_own_sizes() -> None:
     spec, rng = Attention(), np.random.default_rng(0)
     convention = Convention(tuple(Argument(name, name) for name in "qkv"))
     for domain in (Domain(), Domain(min_width=16, max_width=16), Domain(square=True, multiple_of=8)):
-        maker = Maker(spec, convention, Precision.of("float32"), domain)
-        for name, inputs in (*islice(shapes(maker, rng), 6), *islice(widths(maker, rng), 2)):
-            sizes = sizes_of(spec, inputs)
-            assert name.endswith(f"widths {sizes['d_k']}, {sizes['d_v']}")
-            assert "×" not in name or name.startswith(f"{sizes['n_q']} × {sizes['n_k']}, ")
+        runner: Any = SimpleNamespace(convention=convention)
+        session = Session(runner, attention_output.subject(spec), Precision.of("float32"), domain, 0, 0, 60.0)
+        source = session.subject.source
+        squares, wide = source.first()["shapes"](session, rng), source.later()["widths"](session, rng)
+        for case in (*islice(squares, 6), *islice(wide, 2)):
+            (n_q, d_k), (n_k, d_v) = (case.inputs[n].shape[-2:] for n in "qv")
+            assert case.name.endswith(f"widths {d_k}, {d_v}")
+            assert "×" not in case.name or case.name.startswith(f"{n_q} × {n_k}, ")

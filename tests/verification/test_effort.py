@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -15,11 +16,11 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import symattn
 from symattn import Attention, Domain, Precision, Report, Verdict, audit, bound, verify
-from symattn.bounds.called_target import Convention, Failure, Inputs, Memory, Outcome
+from symattn.bounds.called_target import Convention, Failure, Outcome
 from symattn.bounds.inputs import Maker
 from symattn.document.errors import CannotRunHere
 from symattn.models.auditing.examining import examine
-from symattn.programs import asserted, process
+from symattn.programs import process
 from symattn.programs.child import verify_target
 from symattn.programs.request import Request
 from symattn.programs.target import target
@@ -29,7 +30,6 @@ from symattn.verification import effort, engine
 from symattn.verification.definitions import attention_output
 from symattn.verification.probing import probes
 from symattn.verification.reduce import reduce
-from symattn.verification.tolerances import asked, tolerance
 from tests.faults.collection.every import chosen
 from tests.faults.programs import softmax as _softmax
 from tests.refusals import refuses
@@ -118,20 +118,20 @@ def test_two_processes_on_one_processor_are_ready_in_turn() -> None:
 class Late:
     """A runner by which some calls do not return."""
 
-    def __init__(self, function: Callable[..., Any], is_late: Callable[[int, Inputs], bool]) -> None:
+    def __init__(self, function: Callable[..., Any], is_late: Callable[[int, Any], bool]) -> None:
         self._target = target(function, Request.of(Attention(), dtype="float32", layout="nd"))
         self._is_late, self._calls = is_late, 0
         self.convention, self.notes = self._target.convention, self._target.notes
         self.describe, self.close = self._target.describe, self._target.close
 
-    def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
+    def run(self, inputs: Any, memory: str = "contiguous") -> Outcome:
         self._calls += 1
         if self._is_late(self._calls, inputs):
             return Outcome(error=Failure("time limit", "did not return within 10 s", "TimeLimit"))
         return self._target.run(inputs, memory)
 
 
-def _with_late(is_late: Callable[[int, Inputs], bool], function: Callable[..., Any] | None = None) -> Report:
+def _with_late(is_late: Callable[[int, Any], bool], function: Callable[..., Any] | None = None) -> Report:
     subject = attention_output.subject(Attention())
     return engine.verify(Late(function or _right, is_late), subject, Precision.of("float32"), examples=0)
 
@@ -140,7 +140,7 @@ def _with_late(is_late: Callable[[int, Inputs], bool], function: Callable[..., A
 def test_a_call_that_does_not_return_is_not_judged() -> None:
     large: list[int] = []
 
-    def is_late(number: int, inputs: Inputs) -> bool:
+    def is_late(number: int, inputs: Any) -> bool:
         large.extend([number] * (len(inputs["k"]) > 120))
         return number == 30 or number in large[:1]
 
@@ -408,23 +408,21 @@ def two() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("module", "name", "judge"),
+    ("place", "judge"),
     [
-        (asserted.closeness, "close_to_exact", lambda: assert_close_to_exact(ONES, ONES, ONES, ONES)),
-        (asked, "beforehand", lambda: bound(n=8, d_k=2)),
-        (tolerance.weighing, "weigh", lambda: bound(n=8, d_k=2).document(compare=True)),
+        ("programs.closeness.close_to_exact", lambda: assert_close_to_exact(ONES, ONES, ONES, ONES)),
+        ("verification.tolerances.asked.beforehand", lambda: bound(n=8, d_k=2)),
+        ("verification.tolerances.weighing.weigh", lambda: bound(n=8, d_k=2).document(compare=True)),
     ],
 )
-def test_judging_takes_one_thread(
-    module: object, name: str, judge: Callable[[], object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen, within = set(), getattr(module, name)
+def test_judging_takes_one_thread(place: str, judge: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, within = set(), patch(f"symattn.{place}").get_original()[0]
 
     def looking(*args: object, **told: object) -> object:
         seen.update(threads())
         return within(*args, **told)
 
-    monkeypatch.setattr(module, name, looking)
+    monkeypatch.setattr(f"symattn.{place}", looking)
     judge()
     assert seen == {1}
 

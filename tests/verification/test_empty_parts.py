@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from symattn import Attention, Domain, Merge, Verdict, verify
-from symattn.programs.layouts import numbers_of_documents
 from symattn.programs.verifying import Options, verified
 from tests.faults.programs import softmax
 from tests.verification.naming import scores
@@ -49,12 +48,6 @@ def test_documents_without_tokens_are_tried(program: Any, verdict: Verdict, left
     report = verified(program, PACKED, told)
     assert report.verdict is verdict
     assert any("Documents of no tokens are left out" in line for line in report.reservations) is left_out
-
-
-def test_numbers_that_labels_skip_are_documents_without_tokens() -> None:
-    assert numbers_of_documents(np.array([1, 1, 2])).tolist() == [1, 2]
-    assert numbers_of_documents(np.array([0, 2]), np.array([2, 4])).tolist() == [-1, 0, 1, 2, 3, 4, 5]
-    assert numbers_of_documents(np.array([0, 10**12])).tolist() == [-1, 0, 1, 10**12 - 1, 10**12, 10**12 + 1]
 
 
 def merged(o1: Array, l1: Array, o2: Array, l2: Array) -> tuple[Array, Array]:

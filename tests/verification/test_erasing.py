@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Domain, InputError, LinearAttention, Precision, Verdict, verify
+from symattn import Domain, InputError, LinearAttention, Precision, Verdict, streaming, verify
 from symattn.arrays.formats import Format
-from symattn.attention import linear
 from symattn.bounds.linear_forms import LinearTerms, allowed
 from symattn.bounds.recurrent.recurrence import Recurrence, norm_of_erasure
 from symattn.bounds.recurrent.recurrent_arithmetic import RecurrentArithmetic
-from symattn.bounds.recurrent.recurrent_limits import Limits, exact_values, limits
+from symattn.bounds.recurrent.recurrent_limits import exact_values, limits
 from symattn.bounds.recurrent.replays import replay
 from symattn.programs.specifications import definitions_of
 from symattn.programs.verifying import Options, verified
@@ -82,10 +81,10 @@ def test_chunks_are_tokens(before: bool) -> None:
     gates, state = -rng.random((7, 3)), rng.standard_normal((3, 2))
     for g in (gates, gates[:, :1], None):
         more = arrays if g is None else [*arrays, g]
-        token, chunk = (partial(x, before=before) for x in (linear.erasing_token, linear.erasing_chunk))
-        right = linear.scan(token, state, range(8), *more)
+        token, chunk = (partial(x, before=before) for x in (streaming.erasing_token, streaming.erasing_chunk))
+        right = streaming.scan(token, state, range(8), *more)
         for bounds in ([0, 7], [0, 3, 6, 7]):
-            for got, wanted in zip(linear.scan(chunk, state, bounds, *more), right, strict=True):
+            for got, wanted in zip(streaming.scan(chunk, state, bounds, *more), right, strict=True):
                 assert np.abs(got - wanted).max() < 1e-12
 
 
@@ -154,7 +153,7 @@ def test_the_norms_of_steps_bound_those_of_their_matrices() -> None:
             assert np.linalg.norm(step, 2) <= bound
 
 
-def shares(found: Limits, output: Array, state: Array, of: Recurrence) -> tuple[float, float]:
+def shares(found: Any, output: Array, state: Array, of: Recurrence) -> tuple[float, float]:
     """The largest errors in parts of the worst case and of the sharp limit."""
     exact = exact_values(of)
     errors = np.abs(np.float64(output) - exact.output), np.abs(np.float64(state) - exact.state)

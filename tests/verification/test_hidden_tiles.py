@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Refused
-from symattn.arrays.modular import modular
+from symattn import Attention, Refused, kinds
 from symattn.bounds.inputs import Sizes
-from symattn.verification.semantics import SIZES, IdentityResult, identity_test
+from symattn.verification.semantics import IdentityResult, identity_test
+from tests.sizes import SIZES
 
 Array = Any
 LOCAL = Attention(causal=True, window=6)
@@ -104,7 +104,7 @@ def test_graphs_read_numbers_in_hidden_tiles_alike(fill: float) -> None:
 
 
 def test_levels_cancel_and_decide_the_order() -> None:
-    kind = modular()
+    kind = kinds.modular()
     kind.field.leveled = True
     xp, far, near = kind.xp, kind.literal(np.float64(-1e20)), kind.literal(np.float64(-1e7))
     x = kind.letters(3)

@@ -1,16 +1,13 @@
 """What is said of inputs on which no output depends: all outputs are compared, at several magnitudes."""
 
 from collections.abc import Callable
-from contextlib import closing
 from typing import Any
 
 import numpy as np
 import pytest
 
-from symattn import Attention, Domain, Precision, Rotary
-from symattn.programs.target import target
-from symattn.programs.verifying import requested, subject_of
-from symattn.verification import engine
+from symattn import Attention, Rotary
+from symattn.programs.verifying import Options
 from symattn.verification.diagnosis.ignoring import ignored
 
 Array = np.ndarray[Any, Any]
@@ -45,8 +42,6 @@ def _of_values_alone(q: Array, k: Array, v: Array) -> Array:
     ],
 )
 def test_an_input_is_ignored_if_it_changes_no_output(code: Callable[..., Any], spec: Any, words: str) -> None:
-    runner = target(code, requested(spec, dtype="float32", layout="nd", framework="numpy"))
-    with closing(runner):
-        subject = subject_of(runner, spec)
-        session = engine.Session(runner, subject, Precision.of("float32"), Domain(), 7, examples=0, budget=60.0)
-        assert ignored(session)[1] == words
+    how = Options(layout="nd", framework="numpy", seed=7)
+    with how.opened(code, spec) as runner:
+        assert ignored(how.session(runner, spec))[1] == words

@@ -634,7 +634,7 @@ _PAIRS = (
     _Pair(lambda q, k, v: plain(q, k, v / np.sqrt(v.shape[1]).astype(v.dtype)), plain, "values",
           "divided by the root of the number of columns"),
     _Pair(lambda q, k, v: _capped(lambda x: 1 / (1 + np.exp(-x)), q, k, v), partial(_capped, np.tanh), "softcap",
-          "sigmoid(scaled scores/7) is taken", Attention(softcap=7)),
+          "uses sigmoid(scaled scores/7) instead of tanh(scaled scores/7)", Attention(softcap=7)),
     _Pair(_factors(lambda c: c[[1, 1, 3, 3]]), _factors(lambda c: c), "scale", "the last head of each 2", _FACTORS),
     _Pair(lambda q, k, v, bias: _biased(q, k, v, bias / np.sqrt(q.shape[-1]).astype(q.dtype)),
           lambda q, k, v, bias: softmax(q @ k.T + bias) @ v, "scale",
@@ -644,7 +644,8 @@ _PAIRS = (
     *(_Pair(partial(_centred, **wrong), _centred, "norm", words, LayerNorm(eps=1e-5))
       for words, wrong in (
           ("the bias is added to x before", {"of": lambda x, g, b: (x + b, g, 0)}),
-          ("the largest |x − mean(x)| is taken", {"size": lambda c: np.abs(c).max(axis=-1) + np.float32(1e-5)}))),
+          ("uses the largest |x − mean(x)| instead of the standard",
+           {"size": lambda c: np.abs(c).max(axis=-1) + np.float32(1e-5)}))),
     _Pair(lambda x, weight: weight * (x - x.mean(axis=-1, keepdims=True)) / _root_of_squares(x),
           lambda x, weight: weight * x / _root_of_squares(x), "norm", "from x, not within the square",
           RMSNorm(eps=1e-6)),

@@ -4,15 +4,13 @@ import json
 import re
 from dataclasses import replace
 
-from symattn import Grade, Report, Verdict
+from symattn import Grade, Report, Verdict, reports
 from symattn.testing import _write_failure_message
-from symattn.verification.repair import Repair, RepairPart, Replacement
-from symattn.verification.report import Fault
 
 _NOTE = "4,005 edits of its source were tried, one or two at a time, and none makes it right."
-_EDIT = Replacement(5, 4, 5, 5, "b")
-_PART = Repair("attn.py", (_EDIT,), "a", "b", "names", "same", Grade.SAMPLED, None, 4005, 40, 2, 18, "0")
-_FAULT = Fault("scale", "scores are not scaled", "scores are not scaled; expected 1/√d_k")
+_EDIT = reports.Replacement(5, 4, 5, 5, "b")
+_PART = reports.Repair("attn.py", (_EDIT,), "a", "b", "names", "same", Grade.SAMPLED, None, 4005, 40, 2, 18, "0")
+_FAULT = reports.Fault("scale", "scores are not scaled", "scores are not scaled; expected 1/√d_k")
 _REPORT = Report(Verdict.FAULT, "attn.py:attention(q, k, v)", "float32", "all", 1, (_FAULT,), repairs=(_PART,))
 
 
@@ -34,7 +32,7 @@ def test_an_edit_that_repairs_all_is_a_fix() -> None:
 
 
 def test_two_edits_stand_in_lines_of_their_own() -> None:
-    parts = (RepairPart(5, "v", "q"), RepairPart(9, "if len(k) > 700:", ""))
+    parts = (reports.RepairPart(5, "v", "q"), reports.RepairPart(9, "if len(k) > 700:", ""))
     pair = replace(_PART, repaired=18, old="v; if len(k) > 700:", new="q", parts=parts)
     report = replace(_REPORT, repairs=(pair,))
     lines = str(report).splitlines()

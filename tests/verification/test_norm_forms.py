@@ -383,15 +383,15 @@ def test_wrong_programs_have_a_fault(function: Callable[..., Array], spec: Atten
 
 def test_a_step_without_a_proof_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a later stage does to the scores is not passed over."""
-    from symattn.attention import letters_of_attention
-    from symattn.attention.flow import Flow
-    from symattn.attention.stages import masked_scores, stage_order
+    from symattn.attention.letters_of_attention import ARRAYS, SYMBOLS
+    from symattn.attention.stages import stage_order
 
-    def squared(flow: Flow) -> None:
+    def squared(flow: Any) -> None:
         flow.add("squared", lambda s: s * s, "@0", ("scores",), role="scores")
 
-    monkeypatch.setitem(letters_of_attention.SYMBOLS, "squared", letters_of_attention.SYMBOLS["capped"])
-    at = [stage for _, stage in stage_order.STAGES].index(masked_scores.masking)
+    for table in (ARRAYS, SYMBOLS):
+        monkeypatch.setitem(table, "squared", table["capped"])
+    at = [field for field, _ in stage_order.STAGES].index("masks_anything")
     monkeypatch.setattr(stage_order, "STAGES", (*stage_order.STAGES[:at], ("", squared), *stage_order.STAGES[at:]))
     with pytest.raises(InputError, match="no bound is proved for the step 'squared'"):
         verify(lambda q, k, v: v[: len(q)], Attention(scale=0.71875))  # steps are shared by all tests

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from symattn import Alibi, Attention
-from symattn.verification.rules.golden_section import minimise_by_golden_section
 from tests.faults.programs import softmax
 from tests.verification.naming import Named, faults, scores
 
@@ -95,13 +94,3 @@ def test_no_power_is_named_for_another_function_of_a_size() -> None:
 
 def test_the_usual_power_is_not_accused() -> None:
     assert faults(_powered(-0.5), Attention()) == ()
-
-
-# -- the search along lines --------------------------------------------------------------------------------------------
-def test_each_entry_has_a_search_of_its_own() -> None:
-    least = np.asarray([0.25, -3.0, 7.5])
-    found, missed = minimise_by_golden_section(lambda x: np.abs(x - least), least - 1, least + 2, 40)
-    assert np.allclose(found, least, atol=1e-6)
-    assert np.all(missed < 1e-6)
-    alone = [minimise_by_golden_section(lambda x, y=y: abs(x - y), y - 1, y + 2, 40)[0] for y in least]
-    assert np.array_equal(found, alone)

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Block, CannotRun, Domain, Verdict, verify
-from symattn.document.render import render
+from symattn import Attention, Block, CannotRun, Domain, Verdict, printing, verify
 from symattn.programs.request import Request
 from symattn.programs.target import target
 from tests.faults.programs import plain, softmax
@@ -216,7 +215,7 @@ def test_what_gives_wrong_arrays_has_a_fault(name: str) -> None:
     with np.errstate(all="ignore"):
         report = verify(WRONG[name], Attention(), domain=LEAST, examples=0)
     assert report.verdict is Verdict.FAULT
-    assert all(render(report.document(), form) for form in ("text", "json", "markdown", "latex"))
+    assert all(printing.render(report.document(), form) for form in ("text", "json", "markdown", "latex"))
 
 
 def test_ctrl_c_stops_a_verification() -> None:

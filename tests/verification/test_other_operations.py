@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, LayerNorm, RMSNorm, verify
+from symattn import Attention, Block, LayerNorm, RMSNorm, verify
 from symattn.programs.specifications import definitions_of
-from symattn.verification.rules.operations import replacements, step_to_blame
+from symattn.verification.definitions import attention_output
+from symattn.verification.rules.operations import replacements
 from tests.verification.auditing_causes import audited
 
 Array = Any
@@ -145,9 +146,16 @@ def test_another_form_of_a_definition_is_named_with_the_operation() -> None:
     ("name", "step"),
     [
         ("attention_norm.output", "norm"), ("mlp_norm.output", "norm"), ("attention.output", "output"),
-        ("attention.q_normed", "norm"), ("mlp.gate", "project"), ("attention_stream", "residual"), ("sink", "sink"),
+        ("attention.q_normed", "norm"), ("mlp.gate", "project"), ("attention_stream", "residual"),
         ("mlp.other", "residual"),
     ],
 )  # fmt: skip
 def test_an_array_of_a_part_is_blamed_on_the_step_of_that_part(name: str, step: str) -> None:
-    assert step_to_blame(name, "residual") == step
+    attention = Attention(sink="given", qk_norm="rms")
+    block = next(definitions_of(Block(attention=attention, activation="silu", gated=True)))
+    assert block.flow.blame_array(name, "residual") == step
+
+
+def test_an_array_of_an_attention_is_blamed_on_its_step() -> None:
+    flow = attention_output.subject(Attention(sink="given")).flow
+    assert flow.blame_array("sink", "residual") == "sink"

@@ -11,7 +11,7 @@ from symattn import Domain, InputError, LinearAttention, Verdict, verify
 from symattn.arrays.formats import Format
 from symattn.bounds.recurrent.recurrence import Recurrence
 from symattn.bounds.recurrent.recurrent_arithmetic import RecurrentArithmetic
-from symattn.bounds.recurrent.recurrent_limits import Limits, exact_values, limits
+from symattn.bounds.recurrent.recurrent_limits import exact_values, limits
 from symattn.bounds.recurrent.replays import replay
 from symattn.programs.specifications import definitions_of
 from symattn.programs.verifying import Options, verified
@@ -73,7 +73,7 @@ def test_what_has_no_meaning_is_refused() -> None:
 
 
 # -- the law -----------------------------------------------------------------------------------------------------------
-def shares(found: Limits, output: Array, state: Array, of: Recurrence) -> tuple[float, float]:
+def shares(found: Any, output: Array, state: Array, of: Recurrence) -> tuple[float, float]:
     """The largest errors in parts of the worst case and of the sharp limit."""
     exact = exact_values(of)
     errors = np.abs(np.float64(output) - exact.output), np.abs(np.float64(state) - exact.state)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from symattn import Attention, Precision, Rotary, Verdict, verify
-from symattn.bounds import scores
 from symattn.bounds.judge import expected
 from tests.refusals import refuses
 from tests.verification.test_bounds_variants import Given, VariantRow
@@ -132,7 +131,8 @@ def test_no_legal_program_exceeds_the_bound(precision: str) -> None:
 
 def test_each_pair_needs_the_error_of_its_own_row() -> None:
     """By the places of the first row alone, which are near, a legal program would be accused."""
-    with patch.object(scores, "positions_of_pairs", lambda places, rows: places[0][:, None] + 0 * np.array(rows)):
+    place = "symattn.bounds.scores.positions_of_pairs"
+    with patch(place, lambda places, rows: places[0][:, None] + 0 * np.array(rows)):
         assert share("float32", 5, 12) > 1
 
 

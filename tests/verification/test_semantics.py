@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Domain, Grade, verify
-from symattn.arrays.modular import Modular
-from symattn.arrays.residues import primes
+from symattn import Attention, Domain, Grade, kinds, verify
 from symattn.bounds.inputs import Sizes
-from symattn.verification.semantics import SIZES, IdentityResult, identity_test
+from symattn.verification.semantics import IdentityResult, identity_test
 from tests.faults.programs import softmax
 from tests.refusals import refuses
+from tests.sizes import SIZES
 
 ONE = (Sizes(),)
 
@@ -22,7 +21,7 @@ ONE = (Sizes(),)
 def found_for(function: Callable[..., Any], spec: Attention | None = None, **how: Any) -> IdentityResult:
     """The test of a function of the inputs by name, as it is."""
 
-    def prepare(kind: type[Modular]) -> Callable[[Mapping[str, Any]], Any]:
+    def prepare(kind: type[kinds.Modular]) -> Callable[[Mapping[str, Any]], Any]:
         return lambda inputs: function(**inputs)
 
     return identity_test(prepare, spec or Attention(), **{"sizes": ONE, **how})
@@ -42,7 +41,7 @@ def test_the_specification_itself_passes_and_says_for_what() -> None:
     assert "for random q (whole numbers up to 2) and all k, v" in found.evidence.where
     assert "for random k (whole numbers up to 2) and all q, v" in found.evidence.where
     assert "n_q = 3, n_k = 5, d_k = 4, d_v = 3" in found.evidence.where
-    assert set(found.pairs) <= set(primes.pairs())
+    assert set(found.pairs) <= set(kinds.prime_pairs())
 
 
 def log_sum(kind: str, a: Any, b: Any) -> Any:
@@ -94,9 +93,9 @@ def in_two_passes(kind: str, q: Any, k: Any, v: Any) -> Any:
 
 @pytest.mark.parametrize("right", [True, False])
 def test_the_maximum_of_the_same_scores_may_be_computed_twice(right: bool) -> None:
-    kinds = ("whole", "by tiles", "in another order")
+    ways = ("whole", "by tiles", "in another order")
     others = ("without the last key", "of other scores", "of the first query")
-    for kind in kinds if right else others:
+    for kind in ways if right else others:
         found = found_for(partial(in_two_passes, kind))
         assert found.agrees is right, kind
         assert (found.epsilon is not None) is right

@@ -2,20 +2,19 @@
 
 import json
 from dataclasses import replace
-from math import isfinite, isinf, sqrt
+from math import sqrt
+from typing import Any
 
 import numpy as np
 import pytest
 
-from symattn import Attention, InputError, Precision, bound
+from symattn import Attention, InputError, Precision, bound, printing
 from symattn.arrays.formats import Format
-from symattn.attention.enclosing.pattern import Head
 from symattn.bounds.sharp.directions import directions
-from symattn.bounds.sharp.limits import Stores, factor, half_ulp
-from symattn.bounds.sharp.means import MeanBeyondLimit, MeanLimits, judged, of_mean
-from symattn.bounds.sharp.rows_in_float64 import QueryBlock, block, every_head
+from symattn.bounds.sharp.limits import Stores, half_ulp
+from symattn.bounds.sharp.means import MeanLimits, judged
+from symattn.bounds.sharp.rows_in_float64 import block, every_head
 from symattn.bounds.sharp.sample import only
-from symattn.document.render import render
 
 F = Format("float16")
 
@@ -31,9 +30,16 @@ def kernel(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
     return F.rounded(F.rounded(e) @ v / e.sum(-1, keepdims=True))
 
 
-def one(inputs: dict[str, np.ndarray], spec: Attention | None = None) -> tuple[Head, QueryBlock]:
+def one(inputs: dict[str, np.ndarray], spec: Attention | None = None) -> tuple[Any, Any]:
     spec, (head, *_), _ = every_head(spec or Attention(), inputs)
     return head, block(spec, head, np.arange(len(head.q)))
+
+
+def sharp_of(inputs: dict[str, np.ndarray]) -> Any:
+    """The sharp tolerance of a kernel in float16 that keeps scores wide."""
+    found = bound(inputs=inputs, dtype="float16").sharp
+    assert found is not None
+    return found
 
 
 def test_it_lies_between_errors_and_the_worst_case() -> None:
@@ -52,7 +58,7 @@ def test_it_lies_between_errors_and_the_worst_case() -> None:
     assert found.sharp.mean(first) < found.sharp.elements[3, 5] * 1.01
 
 
-def _together(b: QueryBlock, stores: int, sink: float | None) -> np.ndarray:
+def _together(b: Any, stores: int, sink: float | None) -> np.ndarray:
     """The first column if all that eager attention stores errs as far as it may, each to the same effect."""
     u, t, o = float(F.u), b.t, b.o[:, :1]
     m = np.maximum(t.max(1, keepdims=True), -np.inf if sink is None else sink)
@@ -114,7 +120,6 @@ def test_a_smaller_probability_takes_a_larger_tolerance() -> None:
     assert rare.sharp is not None
     assert (rare.sharp.elements >= usual.sharp.elements).all()
     assert rare.sharp.mean() > usual.sharp.mean()
-    assert factor(10, 1e-9) == pytest.approx(sqrt(2 * np.log(20e9)))
 
 
 def test_what_it_does_not_speak_of() -> None:
@@ -136,13 +141,13 @@ def test_what_it_does_not_speak_of() -> None:
 
 def test_documents_say_probability_and_hypothesis() -> None:
     found = bound(n=512, d_k=32, dtype="bfloat16").document()
-    text = " ".join(render(found, "text").split())
+    text = " ".join(printing.render(found, "text").split())
     assert "Rounding to nearest [sampled: the inputs are drawn]" in text
     assert "Except with probability 1e-09, on 16 queries and 512 keys drawn from N(0, 1), if roundings" in text
-    told = json.loads(render(found, "json"))["sharp"]
+    told = json.loads(printing.render(found, "json"))["sharp"]
     assert told["value"] < 0.1 * bound(n=512, d_k=32, dtype="bfloat16").value
     assert told["mean"] < told["median"] < told["value"]
-    given = render(bound(inputs=drawn(9), dtype="float16").document(), "text")
+    given = printing.render(bound(inputs=drawn(9), dtype="float16").document(), "text")
     assert "Rounding to nearest  [argued: for these inputs, under the hypothesis below]" in given
 
 
@@ -159,21 +164,22 @@ def test_equal_scores_are_rounded_alike() -> None:
 
 
 def test_equal_queries_are_rounded_alike() -> None:
-    inputs, how = drawn(40), Stores(F, 0)
-    apart = of_mean(Attention(), inputs, how, np.full((40, 16), 1.0), 1e-9)
+    inputs = drawn(40)
+    apart = sharp_of(inputs).mean()
     inputs["q"][1:] = inputs["q"][:1]
-    assert of_mean(Attention(), inputs, how, np.full((40, 16), 1.0), 1e-9) > 3 * apart
+    assert sharp_of(inputs).mean() > 3 * apart
 
 
 def test_scores_that_coincide_in_any_row_are_seen() -> None:
     inputs = drawn(40)
     inputs["q"][1] = 0
     assert (np.asarray(one(inputs)[1].alike)[1] == 40).all()
-    whole, how = drawn(300, 4), Stores(F, 0)
-    assert isfinite(of_mean(Attention(), whole, how, np.full((300, 4), 1.0), 1e-9))
+    whole = drawn(300, 4)
+    assert sharp_of(whole).mean() < 0.5 * sharp_of(whole).worst.mean()
     whole["k"] = np.random.default_rng(0).integers(-2, 3, (300, 4)).astype(float)
     whole["q"][1:30] = np.random.default_rng(1).integers(-2, 3, (29, 4))
-    assert isinf(of_mean(Attention(), whole, how, np.full((300, 4), 1.0), 1e-9))
+    found = sharp_of(whole)
+    assert found.mean() == pytest.approx(found.worst.mean(), rel=1e-8)
 
 
 def test_means_are_accused_through_limits_that_are_too_small_at_first() -> None:
@@ -199,7 +205,7 @@ def test_a_query_without_keys_hides_no_mean() -> None:
     mask[5] = False
     spec, given = Attention(mask="boolean", fully_masked="nan"), {"q": q, "k": k, "v": v, "mask": mask}
 
-    def found(scale: float) -> MeanBeyondLimit | None:
+    def found(scale: float) -> Any:
         e = np.exp(q @ k.T * (scale / sqrt(80))) * np.where(mask, 1.0, np.nan)
         out = f.rounded(e / e.sum(-1, keepdims=True) @ v)
         return judged(spec, given, Stores(f, 0), out, 1e-9, range(16))

@@ -15,7 +15,7 @@ from symattn.bounds.inputs import Maker
 from symattn.document.codec import record
 from symattn.programs.target import target
 from symattn.programs.verifying import requested
-from symattn.verification.summing.summed_attention import StoredScores, scores
+from symattn.verification.summing.summed_attention import scores
 from tests.printed import validator
 from tests.verification.kernels import HALF, kernel
 from tests.verification.sums import ORDERS, Adding, lanes, loop, pairs, tiles, tree_of
@@ -98,7 +98,7 @@ def test_what_cannot_be_told(function: Any, spec: Attention, why: str) -> None:
     assert json.loads(found.json())["verdict"] == "undecided"
 
 
-def stored(dtype: str, domain: Domain | None = None, **kinds: Any) -> StoredScores:
+def stored(dtype: str, domain: Domain | None = None, **kinds: Any) -> Any:
     def function(q: Array, k: Array, v: Array) -> Array:
         return kernel(q, k, v, dtype, causal=False, **kinds)
 

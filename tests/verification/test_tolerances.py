@@ -150,7 +150,10 @@ def test_the_file_of_inputs_is_read_and_judged(tmp_path: Path) -> None:
         ({"q": [[1.0]], "k": [[1.0]]}, "no array v"),
         ({n: [[1.0]] for n in "qkvx"}, "x is not an input"),
         ({"q": [[np.nan]], "k": [[1.0]], "v": [[1.0]]}, "NaN or infinity"),
-        ({"q": [[0.1]], "k": [[1.0]], "v": [[1.0]]}, "float16 cannot hold"),
+        (
+            {"q": [[0.1]], "k": [[1.0]], "v": [[1.0]]},
+            "q is not rounded: float16 cannot hold 0.1; hint: round the arrays to float16",
+        ),
         ({"q": [["a"]], "k": [[1.0]], "v": [[1.0]]}, "has the type"),
     ],
 )
