@@ -144,6 +144,7 @@ MISTYPED = {
 }
 
 
+@pytest.mark.deep
 def test_a_mistyped_word_gets_the_hint_that_helps(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here.py").write_text("import numpy as np\ndef attention(q, k, v): ...\ndef _own(): ...\n")

@@ -215,6 +215,7 @@ def test_what_was_judged_of_arrays_is_judged_again(run, tmp_path: Path, monkeypa
         assert run("check", "page.md").status == status
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("arguments", "name"),
     [

@@ -77,6 +77,7 @@ def fixed(text: str, fix: Any) -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.deep
 def test_a_fault_stands_at_the_line_of_its_fix_and_the_fix_gives_the_edited_text(tmp_path: Path) -> None:
     path = write(tmp_path, PLAIN.replace("-1, keepdims", "0, keepdims", 1))
     report = verify(loaded(tmp_path, path.read_text().partition("\n\n\n")[2]), examples=8, repair=True)

@@ -33,6 +33,7 @@ def zeros(q: Any, k: Any, v: Any) -> Any:
     return np.zeros((len(q), v.shape[-1]), q.dtype)
 
 
+@pytest.mark.deep
 def test_several_faults_of_a_function_are_in_short() -> None:
     report = symattn.verify(zeros, Attention(), examples=0)
     first = report.faults[0]

@@ -115,6 +115,7 @@ def _search(*codes: str) -> str:
     return ran.stderr
 
 
+@pytest.mark.deep
 def test_a_search_refuses_a_code_that_is_not_in_the_registry() -> None:
     assert re.search("no code 'exp-softpluss'.*did you mean exp-softplus", _search("scale-missing", "exp-softpluss"))
 

@@ -20,6 +20,7 @@ def printed() -> dict[str, str]:
     return {str(model): str(written) for (model,), (written,), *_ in table.rows}
 
 
+@pytest.mark.deep
 def test_every_model_has_a_row() -> None:
     assert [*printed()] == [*MODELS]
 

@@ -3,6 +3,8 @@
 from fractions import Fraction
 from typing import Any
 
+import pytest
+
 from symattn import Rotary, YarnScaling, derive, walk
 
 _EXACT = Fraction(13, 10)
@@ -17,6 +19,7 @@ _FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.deep
 def test_a_derivation_takes_a_float_as_the_decimal_that_was_written() -> None:
     for name, (floats, exact) in _FIELDS.items():
         steps = [derive("attention", **fields).text().split("Made with")[0] for fields in (floats, exact)]

@@ -95,6 +95,7 @@ def _unlisted(text: str, public: Mapping[str, Collection[str]]) -> set[str]:
     return {f"{module}.{name}" for module, name in read if name not in public[module]}
 
 
+@pytest.mark.deep
 def test_tests_take_only_listed_names_of_public_modules() -> None:
     public = {name: import_module(f"symattn.{name}").__all__ for name in OPENED}
     files = [*(ROOT / "tests").rglob("*.py")]

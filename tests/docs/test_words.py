@@ -70,6 +70,7 @@ def test_a_page_has_the_terms_of_the_field(page: Path) -> None:
     assert guessed(page.read_text(encoding="utf-8")) == []
 
 
+@pytest.mark.deep
 def test_what_is_printed_has_the_terms_of_the_field() -> None:
     modules = [path for folder in ("symattn", "cli") for path in (ROOT / folder).rglob("*.py")]
     found = {

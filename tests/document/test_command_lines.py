@@ -5,6 +5,7 @@ from contextlib import chdir
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ def walked(name: str) -> str:
         return walk(name).command
 
 
+@pytest.mark.deep
 @settings(max_examples=40)
 @given(st.text(alphabet="ab '\"$`\\!\n=(,é", min_size=1, max_size=16))
 def test_a_shell_reads_the_words_that_were_typed(name: str) -> None:

@@ -81,6 +81,7 @@ def printed(code: str, folder: Path) -> list[str]:
     return ran.stdout.splitlines()
 
 
+@pytest.mark.deep
 def test_changes_in_memory_are_noticed(tmp_path: Path) -> None:
     lines = printed(CHANGES, tmp_path)
     assert len(lines) == 9
@@ -98,5 +99,6 @@ def test_nothing_is_kept_of_a_changed_program(tmp_path: Path) -> None:
     assert printed(KEPT, tmp_path) == ["0 1"]
 
 
+@pytest.mark.deep
 def test_nothing_is_kept_of_files_that_ran_beside_others(tmp_path: Path) -> None:
     assert printed(BESIDE, tmp_path) == ["1 1"]

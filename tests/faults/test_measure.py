@@ -61,6 +61,7 @@ def test_measuring_one_program() -> None:
     assert json.loads(json.dumps(found)) == found
 
 
+@pytest.mark.deep
 def test_rules_catch_what_an_everyday_input_shows_and_let_through_what_it_does_not() -> None:
     plain, by_width, aligned = (chosen(n)[0] for n in ("scaling.plain", "scaling.by_width", "masking.top_left"))
     for name, rule in table.RULES.items():
@@ -69,6 +70,7 @@ def test_rules_catch_what_an_everyday_input_shows_and_let_through_what_it_does_n
     assert table.passes(plain, table.allclose)
 
 
+@pytest.mark.deep
 def test_the_table_counts() -> None:
     entries = [chosen(n)[0] for n in ("scaling.plain", "scaling.by_width", "masking.top_left")]
     measured = {e.name: _record(e.name, faults=[{}] if e.name == "masking.top_left" else []) for e in entries}

@@ -144,6 +144,7 @@ def test_caches_are_called_in_their_order_of_axes(axis: int, order: str, wrong: 
     assert not convention.reservations
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("axis", [0, 1])
 def test_a_right_cache_is_right_in_either_order(axis: int) -> None:
     assert verify(cached_along(axis), Cached(Attention(causal=True)), examples=10).verdict is Verdict.NO_FAULT

@@ -73,6 +73,7 @@ def test_a_right_program_is_tested_to_the_bound(case: Any) -> None:
     assert not found.reason
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("case", WRONG_ONES, ids=named)
 def test_a_mistake_shows(case: Any) -> None:
     found = identity(*case, sizes=SMALL)
@@ -452,6 +453,7 @@ def test_a_later_stage_that_cannot_be_computed_is_no_lack_of_time(
     assert result.stopped == "Refused: a logarithm times a number"
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("longest", [40, 1000])
 def test_larger_sizes_of_an_edit_refute_and_prove_nothing(longest: int) -> None:
     """Keys from the 41st on are lost, which the usual sizes do not show; no function takes 1000 of them."""

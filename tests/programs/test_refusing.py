@@ -237,6 +237,7 @@ def test_where_a_library_refuses_everything_nothing_is_known(library: ModuleType
     assert "--" not in note
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "error", [AssertionError("q must be on the GPU"), RuntimeError("0 active drivers ([]). There should only be one.")]
 )

@@ -70,6 +70,7 @@ def test_a_wrong_product_is_seen(replaced: Any, product: Any) -> None:
     assert run("float32") == ""
 
 
+@pytest.mark.deep
 def test_it_is_no_fault_of_a_function(replaced: Any) -> None:
     how: Any = {"dtype": "bfloat16", "framework": "numpy", "layout": "nd", "examples": 0, "budget": 0.1}
     replaced(of_bits)
@@ -87,6 +88,7 @@ def only_in_floats(q: Any, k: Any, v: Any, scale: float = 1.0) -> Any:
     return (e / e.sum(-1, keepdims=True)) @ v
 
 
+@pytest.mark.deep
 def test_residues_speak_where_a_runtime_multiplies_wrong(replaced: Any) -> None:
     how: Any = {"dtype": "bfloat16", "framework": "numpy", "layout": "nd", "examples": 0, "budget": 1}
     replaced(of_bits)

@@ -183,6 +183,7 @@ def test_what_is_no_size_is_refused_with_the_reason() -> None:
     assert "OverflowError" in verdict.why
 
 
+@pytest.mark.deep
 def test_a_mean_of_too_many_products_is_refused() -> None:
     every = ["sum", *[letter("x", f"i{n}") for n in range(8)]]
     law = ["function", "law of x", *[ONE] * 5]

@@ -177,6 +177,7 @@ trees = st.recursive(
 )
 
 
+@pytest.mark.deep
 @given(trees, trees)
 def test_equality_agrees_with_numbers(x: sympy.Expr, y: sympy.Expr) -> None:
     point = {X: sympy.Rational(7, 10), Y: sympy.Rational(-13, 10)}

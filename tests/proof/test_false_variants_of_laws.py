@@ -29,6 +29,7 @@ def test_moments_at_small_sizes_refute_the_false_variant(says: str, false: str, 
     assert found["false_variant"]["counterexample"] == at
 
 
+@pytest.mark.deep
 def test_a_true_statement_is_no_false_variant() -> None:
     (theorem,) = theorems("scaling", TEXT.format("$Var(q·k) = d_k$", "$E[(q·k)²] = d_k$"), NORMALS)
     assert prove(theorem, cached=False).verdict_word == "undecided"

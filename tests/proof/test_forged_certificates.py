@@ -301,6 +301,7 @@ def test_what_random_tests_risk_in_laws_and_premises_is_counted() -> None:
 SOME = ("softmax-shift", "softmax-gap")
 
 
+@pytest.mark.deep
 def test_false_certificates_are_refused() -> None:
     some = [t for t in theorems.of_topic("softmax") if t.name in SOME]
     records = [*RECORDS.values(), *(json.loads(json.dumps(c)) for t in some for c in certificates_of(t))]

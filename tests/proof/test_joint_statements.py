@@ -78,6 +78,7 @@ def shift(s, t):
     return functional.softmax(s + t), functional.softmax(s)
 
 
+@pytest.mark.deep
 def test_of_several_false_variants_each_must_be_refuted():
     wrong, right = (
         (lambda s, t: (functional.softmax(t * s), functional.softmax(s))),

@@ -72,6 +72,7 @@ def test_enumeration_agrees(law: str, statistic: str, d: int) -> None:
     assert value(statistic, LAWS[law], d) == STATISTICS[statistic](LAWS[law], d)
 
 
+@pytest.mark.deep
 def test_the_variance_at_a_fourth_size() -> None:
     for law in LAWS.values():
         assert value("Var(s)", law, 4) == variance(law, 8, score)

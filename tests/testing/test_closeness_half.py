@@ -48,6 +48,7 @@ def test_right_kernels_pass(f: Format, inputs: Any) -> None:
         assert_close_to_exact(kernel(q, k, v, f), q, k, v, CAUSAL, precision=f.name, contract="fused")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("f", [BF16, FP16], ids=lambda f: f.name)
 def test_a_twentieth_of_the_tolerance_is_too_little(f: Format, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = rows_in_float64.QueryBlock.tolerance

@@ -67,6 +67,7 @@ def test_wrong_programs_are_refused(wrong: str, form: str) -> None:
     assert "beyond" in judged(kind, form, given, output, state)
 
 
+@pytest.mark.deep
 def test_the_state_read_undecayed_is_refused() -> None:
     given = draw("gated delta rule", 200, 32, "float32")
     output, state = by_tokens(given, wrong="state read undecayed", scale=32**-0.5)
@@ -132,6 +133,7 @@ def test_no_right_program_of_a_random_kind_is_accused(seed: int, monkeypatch: py
         assert judged("random", form, given, output, state.astype(TYPES[form])) == "", inverse
 
 
+@pytest.mark.deep
 def test_one_wrong_row_of_many_is_found() -> None:
     given = draw("linear", 1500, 8, "float32")
     output, state = by_tokens(given, delta=False, scale=8**-0.5)

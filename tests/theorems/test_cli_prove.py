@@ -151,6 +151,7 @@ def test_an_equation_is_printed_as_the_code_gives_it(run):
     assert "Hypothesis. xᵢ ≠ 0" in shown
 
 
+@pytest.mark.deep
 def test_a_statement_that_cannot_be_decided(run):
     Path("mine.py").write_text(stated(body=UNDECIDED.strip()))
     found = run("prove", "mine.py")

@@ -131,6 +131,7 @@ rule: So it is.
 """
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("word", "factor", "grade"), [("true", "", Grade.ARGUED), ("false", "2", Grade.REFUTED)])
 def test_a_statement_that_follows_is_worth_what_its_steps_are(word: str, factor: str, grade: Grade) -> None:
     (of,) = read_theorems("softmax", STEPS.format(word, factor), {"": LETTERS})
@@ -190,6 +191,7 @@ def test_a_condition_on_indices_is_a_mask() -> None:
     assert wrong(stated(equal, " for ", pr.relation(pr.name("i"), "≤", pr.name("j"))))
 
 
+@pytest.mark.deep
 def test_a_condition_on_a_size_and_an_index_is_a_mask() -> None:
     letters = proving.letters_of("new | x 3 n | index i 3, j n | sizes n", {})
     for condition in ("n = j", "n > j", "n ≥ j"):
@@ -205,6 +207,7 @@ def test_hypotheses_are_assumed_and_must_be_met() -> None:
     assert wrong(stated(SHIFT, hypotheses=((pr.relation(S, "=", 2 * S),),)))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", ["softmax-tv-perturbation", "softmax-limits"])
 def test_it_does_not_matter_whether_a_theorem_is_read_or_decided_first(name: str) -> None:
     """Hypotheses, letters and all that was asked on the way are those of a theorem that nobody has decided."""
@@ -365,6 +368,7 @@ def test_coq_grades_nothing_of_which_it_sees_zero_alone() -> None:
     assert "0 = 0" in _why_not(found, asked, asked, judgement)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", ["one-hot-saturation", "softmax-log-ratio", "softcap", "scale-before-norm-cancels"])
 def test_a_sign_is_a_hypothesis_once(name: str) -> None:
     theorem = theorems.catalogue()[name]

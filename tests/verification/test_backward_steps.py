@@ -69,6 +69,7 @@ def test_every_legal_way_gives_the_same(spec: Attention) -> None:
     assert len(others) == (4 if spec.is_softmax and not (spec.base or spec.dropout) else 2 if spec.is_softmax else 1)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("spec", SPECS, ids=repr)
 def test_every_step_back_can_be_wrong_by_the_rule_of_its_role(spec: Attention) -> None:
     steps, changed = backward_of(spec), set[str]()

@@ -53,6 +53,7 @@ def test_the_bases_of_merged_parts_are_named(of_sums: str, of_powers: str) -> No
     assert fault.cause.startswith(sentence(of_sums, of_powers))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("base", BASES.values())
 def test_any_base_is_right_for_both(base: float) -> None:
     assert verify(merged_in_bases(base, base), Attention(), examples=0).verdict is Verdict.NO_FAULT

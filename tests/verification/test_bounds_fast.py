@@ -122,6 +122,7 @@ def test_a_bound_that_is_a_part_smaller_is_told_from_it(monkeypatch: pytest.Monk
     assert _compared(SPECS["plain"], p, given).min() < 1
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("spec", [Attention(), Attention(causal=True, window=100)], ids=["plain", "window"])
 def test_memory_is_that_of_tiles(spec: Attention, monkeypatch: pytest.MonkeyPatch) -> None:
     """One array of all scores would take 8 MiB; tiles of 16 queries take less."""

@@ -143,6 +143,7 @@ def test_every_mistake_of_the_corpus_has_a_code() -> None:
         assert _without(_of_attention(Attention(**fields))) == [], texts
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("spec", _SPECIFICATIONS, ids=repr)
 def test_every_mistake_of_a_specification_has_a_code(spec: Attention) -> None:
     assert _without(_of_attention(spec)) == []
@@ -288,6 +289,7 @@ def _unscaled(q: Any, k: Any, v: Any) -> Any:
     return Attention(scale=1)(q, k, v).astype(q.dtype)
 
 
+@pytest.mark.deep
 def test_a_fault_has_its_code_in_python_in_json_and_at_the_end_of_the_verdict() -> None:
     report = verify(_unscaled, examples=0)
     (fault,) = report.faults
@@ -298,5 +300,6 @@ def test_a_fault_has_its_code_in_python_in_json_and_at_the_end_of_the_verdict() 
     assert verdict.endswith(" [scale-missing].")
 
 
+@pytest.mark.deep
 def test_no_line_is_broken_within_a_size() -> None:
     assert not re.search(r"[nd]_[qkv]\n|[nd]_[qkv] =\n", str(verify(_unscaled, examples=0)))

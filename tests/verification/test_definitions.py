@@ -156,6 +156,7 @@ def _padded_with_lse(q: Any, k: Any, v: Any, keep: Any, factor: float = 1.0) -> 
     return output * np.float32(factor), (np.log(total) + top)[..., 0]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("heads", [1, 2])
 @pytest.mark.parametrize(("factor", "verdict"), [(1.0, "no fault"), (1.01, "fault")])
 def test_valid_keys_of_log_sums_are_those_of_every_item(heads: int, factor: float, verdict: str) -> None:
@@ -646,6 +647,7 @@ _PLAIN_LAYER = Block(attention=Attention(), norm=None)
 _BARE = Block(attention=Attention(position=Rotary()), norm=None, activation=None)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("late", "agrees"), [(False, True), (True, None)])
 def test_a_gated_layer_is_understood_on_residues_and_a_near_miss_is_left_to_floats(late, agrees):
     found = definitions.target(gated(late), requested(_SWIGLU), "layer").semantics(_SWIGLU, 60.0)

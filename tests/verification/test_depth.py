@@ -136,6 +136,7 @@ def test_a_mistake_is_named(function: Callable[..., Array], code: str) -> None:
     assert [fault.codes[0].code for fault in faults] == [code]
 
 
+@pytest.mark.deep
 def test_a_scale_is_no_mistake_of_the_norm() -> None:
     """With a small ε only small outputs tell a scale of 1/√d from a norm by the sum of the squares."""
     eps = 1e-6

@@ -137,6 +137,7 @@ def _empty_as_zero(o1: Array, l1: Array, o2: Array, l2: Array) -> tuple[Array, A
     return _guarded(o1, np.where(np.isneginf(l1), 0, l1).astype(l1.dtype), o2, l2)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("program", "promised", "verdict", "noted"),
     [

@@ -163,6 +163,7 @@ def test_rotated_queries_stand_at_places_of_keys(alignment: Any) -> None:
     spec(**inputs)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(  # a drawn domain for each of three specifications, and three more by hand
     "number", [pytest.param(n, marks=() if n < 3 else pytest.mark.exhaustive) for n in range(12)]
 )
@@ -426,7 +427,8 @@ def _by_constants(width: int, scale: float) -> Any:
         pytest.param(_by_constants(16, 32**-0.5), "--min-width 16 --max-width 16", False, marks=pytest.mark.deep),
         pytest.param(_cut, "--square-weights", True, marks=pytest.mark.deep),
         pytest.param(_sliced, "--same-width", True, marks=pytest.mark.deep),
-        (_uncut, "--square-weights", False), (_first_head_twice, "", False),
+        pytest.param(_uncut, "--square-weights", False, marks=pytest.mark.deep),
+        pytest.param(_first_head_twice, "", False, marks=pytest.mark.deep),
     ],
 )  # fmt: skip
 def test_layers_that_take_one_width_for_granted_are_judged_there(layer: Any, note: str, right: bool) -> None:

@@ -109,6 +109,7 @@ def normalised_transposed(x: Array) -> Array:
     return centred / np.sqrt(variance + x.dtype.type(1e-5))
 
 
+@pytest.mark.deep
 def test_rows_read_as_transposed_are_named_beside_single_rows_that_are_right() -> None:
     (fault,) = verify(normalised_transposed, LayerNorm()).faults
     assert fault.cause == "entries of x are read as if they were transposed"
@@ -121,6 +122,7 @@ def normalised_by_columns(x: Array) -> Array:
     return centred / np.sqrt(variance + x.dtype.type(1e-5))
 
 
+@pytest.mark.deep
 def test_rows_read_column_by_column_are_named_beside_single_rows_that_are_right() -> None:
     (fault,) = verify(normalised_by_columns, LayerNorm()).faults
     assert fault.cause == "entries of x are read column by column, but stored row by row"

@@ -29,6 +29,7 @@ def test_draws_depend_on_the_seed_alone_and_change_an_output(tmp_path: Path) -> 
         assert not all(np.array_equal(x, y) for one, other in pairs for x, y in zip(one, other, strict=True))
 
 
+@pytest.mark.deep
 def test_a_change_that_leaves_the_function_equal_is_not_drawn(tmp_path: Path) -> None:
     program = next(p for p in PROGRAMS if p.name == "softmax_with_bias")
     texts = [d.text for d in draw_mistakes(program, np.random.default_rng(4), tmp_path)]
@@ -100,6 +101,7 @@ def softmax_with_window_alone(scores: Array) -> Array:
     return e / e.sum(axis=-1, keepdims=True)
 
 
+@pytest.mark.deep
 def test_a_causal_mask_that_is_left_out_with_a_window_is_not_called_a_join() -> None:
     (fault,) = verify(softmax_with_window_alone, Softmax(Attention(causal=True, window=3))).faults
     assert fault.cause == "the causal mask is left out with the window: all later keys are seen"
@@ -186,6 +188,7 @@ def merge_with_natural_weight(o1: Array, l1: Array, o2: Array, l2: Array) -> tup
         return both / np.where(total > 0, total, 1)[..., None], safe + np.log2(total)
 
 
+@pytest.mark.deep
 def test_a_weight_of_a_merge_in_another_base_is_named() -> None:
     (fault,) = verify(merge_with_natural_weight, Merge(base=2)).faults
     assert fault.cause == "the first weight is e^(l − max l), the other is not"

@@ -166,6 +166,7 @@ def test_a_function_that_hangs_on_small_inputs_is_said_to_and_is_not_refuted() -
     assert any(why.startswith("It hangs") for why in report.missing)
 
 
+@pytest.mark.deep
 def test_each_group_gets_its_least_however_little_effort_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "for_finding", lambda examples: 20)
     report = verify(_right, layout="nd", examples=10)
@@ -227,6 +228,7 @@ def _agreed(function: Any) -> Convention:
     return target(function, Request.of(Attention(padding=True), dtype="float32", layout="auto")).convention
 
 
+@pytest.mark.deep
 def test_a_slow_function_is_called_as_a_quick_one(clock: Clock) -> None:
     quick, slow = _agreed(_padded(clock, 0.0)), _agreed(_padded(clock, 0.08))
     assert clock.now > 1  # it did take its time
@@ -269,6 +271,7 @@ def test_a_budget_that_ends_before_the_first_call_is_named(monkeypatch: pytest.M
     refuses(verify, UNSCALED, layout="nd", budget=0.001, says=says, kind=CannotRunHere)
 
 
+@pytest.mark.deep
 def test_a_count_of_runs_ends_all_searches_for_causes_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """The known mistake is named by the usual count; with a small one, the report says that causes were left out."""
 
@@ -286,6 +289,7 @@ def test_a_count_of_runs_ends_all_searches_for_causes_and_says_so(monkeypatch: p
     assert any(n.startswith("Stopped at the limit of runs for explaining: some causes") for n in report.notes)
 
 
+@pytest.mark.deep
 def test_the_largest_inputs_are_tried_where_calls_are_slow(clock: Clock) -> None:
     def first_block(q: Any, k: Any, v: Any) -> Any:
         clock.now += 2.0  # as a framework that compiles for each shape anew

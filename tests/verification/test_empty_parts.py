@@ -127,6 +127,7 @@ def test_infinities_are_no_result_of_an_earlier_call(no_causes: None) -> None:
     assert not any("earlier call" in fault.message for fault in faults)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("program", "leaks"), [(merged, True), (guarded, False)], ids=["0 · NaN", "not read"])
 def test_undefined_outputs_of_empty_parts_are_a_fault_on_request(program: Any, leaks: bool) -> None:
     words = "NaN in the output of a part without keys"

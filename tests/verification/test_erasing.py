@@ -392,6 +392,7 @@ def program_of(model: str, change: Callable[..., dict[str, Array]] = dict, **how
     return lambda r, w, k, v, a, b: run(q=r, g=w, k=k, v=v, a=a, b=b)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("model", MODELS)
 def test_right_programs_are_no_fault(model: str) -> None:
     how = Options(verdict_alone=True, layout="bhnd", domain=Domain(max_tokens=40, max_width=8), examples=4)
@@ -425,6 +426,7 @@ MORE_WRONG = [
 ]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("model", "how", "cause"),
     [*WRONG, *(pytest.param(*row, marks=pytest.mark.exhaustive) for row in MORE_WRONG)],

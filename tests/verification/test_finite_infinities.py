@@ -61,6 +61,7 @@ def test_a_finite_number_above_possible_scores_is_a_fault(program: Any, spec: An
     assert fault.cause.startswith(cause)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("program", "spec", "said"),
     [

@@ -159,6 +159,7 @@ def run_states(q: Array, k: Array, v: Array, g: Array, initial_state: Array) -> 
 RIGHT = [(tokens, RETNET), (pairs, RETNET), (powers, RETNET), (run_states, STATES), (chunks, STATES)]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("program", "spec"), RIGHT)
 def test_right_programs_are_no_fault(program: Callable[..., Any], spec: LinearAttention) -> None:
     how = Options(verdict_alone=True, dtype="float32", layout="bhnd", contract=None, examples=10)
@@ -175,6 +176,7 @@ WRONG: list[tuple[Callable[[Array], Array], str]] = [
 ]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("change", "cause"), WRONG)
 def test_wrong_gates_are_named(change: Callable[[Array], Array], cause: str) -> None:
     def program(q: Array, k: Array, v: Array, g: Array) -> Array:
@@ -184,6 +186,7 @@ def test_wrong_gates_are_named(change: Callable[[Array], Array], cause: str) -> 
     assert cause in " ".join(str(result).split())
 
 
+@pytest.mark.deep
 def test_a_distance_too_large_by_one_is_named() -> None:
     def program(q: Array, k: Array, v: Array, g: Array) -> Array:
         return pairs(q, k, v, g) * np.exp(per_head(g))
@@ -192,6 +195,7 @@ def test_a_distance_too_large_by_one_is_named() -> None:
     assert "decays what the token itself adds, too" in " ".join(str(result).split())
 
 
+@pytest.mark.deep
 def test_a_block_that_does_not_decay_is_named() -> None:
     def program(q: Array, k: Array, v: Array, g: Array, initial_state: Array) -> tuple[Array, Array]:
         state, rows = initial_state, []

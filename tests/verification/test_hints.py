@@ -154,6 +154,7 @@ def bounded(bound: str, q: Any, k: Any, v: Any) -> Any:
     return e / e.sum(axis=-1, keepdims=True) @ v
 
 
+@pytest.mark.deep
 def test_bounds_on_exponents_that_cut_off_nothing_are_no_difference() -> None:
     """Whether they do is left to floats; a mistake beside them, at any size, is none of theirs."""
     right = ("minimum", "maximum", "clip", "where", "where not", "where inside")
@@ -238,6 +239,7 @@ def test_what_residues_do_not_show_is_left_to_floats(function: Any, no_causes: N
     assert check(report) is not None
 
 
+@pytest.mark.deep
 def test_where_residues_say_what_is_computed_floats_are_few() -> None:
     cases = {c.name: c.cases for c in verify(plain, Attention()).checks}
     assert cases["scale"] < 12
@@ -245,6 +247,7 @@ def test_where_residues_say_what_is_computed_floats_are_few() -> None:
     assert cases["ranges"] > 20
 
 
+@pytest.mark.deep
 def test_rotary_tables_that_a_function_makes_are_read_and_their_angles_told_apart() -> None:
     runner = target(rotary, Request.of(ROTARY, dtype="float32", layout="nd"))
     found = runner.semantics(ROTARY, 60.0)
@@ -256,6 +259,7 @@ def test_rotary_tables_that_a_function_makes_are_read_and_their_angles_told_apar
         assert found.agrees is False
 
 
+@pytest.mark.deep
 def test_a_library_that_is_an_argument_is_read_as_a_global_one() -> None:
     program = named(["q", "k", "v"], partial(attend, np, True, 0.0))
     runner = target(program, Request.of(CAUSAL_ROTARY, dtype="float32", layout="nd"))

@@ -367,6 +367,7 @@ def _with_log_sums(scores_in: type, weights_in: type) -> Program:
 SIDES = [(np.float16, np.float32, "score"), (np.float32, np.float16, "values"), (np.float32, np.float32, "")]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("scores_in", "weights_in", "step"), SIDES, ids=["scores", "values", "neither"])
 def test_the_side_that_loses_digits_is_seen_beside_log_sums(scores_in: type, weights_in: type, step: str) -> None:
     options, spec = Options(dtype="float32"), Attention(lse=True)
@@ -391,6 +392,7 @@ def _cached_with(visible: Callable[[Array, Array], Array], factor: float = 1.0) 
     return cached
 
 
+@pytest.mark.deep
 def test_the_keys_that_a_cache_sees_are_read_off_its_weights() -> None:
     assert verify(_cached_with(lambda i, j: j <= i), Cached(CAUSAL)).verdict is Verdict.NO_FAULT
     (fault,) = verify(_cached_with(lambda i, j: (j <= i) & ((i - j) % 3 < 2)), Cached(CAUSAL)).faults
@@ -398,6 +400,7 @@ def test_the_keys_that_a_cache_sees_are_read_off_its_weights() -> None:
     assert fault.cause.startswith("a query sees the keys where i − j ≥ 0 and (i − j) % 3 ≤ 1, and no others")
 
 
+@pytest.mark.deep
 def test_a_fitted_number_has_as_many_digits_as_large_scores_show() -> None:
     (fault,) = verify(_cached_with(lambda i, j: j <= i, 1 / 1.37), Cached(CAUSAL)).faults
     assert fault.step == "scale"

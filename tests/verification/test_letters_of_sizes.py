@@ -33,6 +33,7 @@ def test_a_definition_with_one_length_calls_it_n(function: Any) -> None:
     assert "n_k" not in words
 
 
+@pytest.mark.deep
 def test_an_attention_has_two_lengths() -> None:
     words = " ".join(str(verify(weighs_values, Attention(), examples=5)).split())
     assert "the largest n_q = " in words

@@ -194,6 +194,7 @@ def test_what_is_shared_with_the_right_run_changes_no_bit() -> None:
     assert again > 200
 
 
+@pytest.mark.deep
 def test_no_mistake_is_in_a_step_that_its_specification_lacks() -> None:
     """Such a mistake would be no other function, and nobody who made it would be told."""
     specs = [(spec, frozenset(names)) for spec, names in _SPECS]
@@ -220,6 +221,7 @@ def test_no_family_names_a_step_that_its_specification_lacks() -> None:
         assert _absent_steps(wrong, Attention(value_norm=norm), frozenset("qkv")) == {"normed_v"}
 
 
+@pytest.mark.deep
 def test_the_rules_say_each_cause_in_words() -> None:
     order = [BLAMED.index(m.step) for m in yield_known_mistakes(Attention(), frozenset("qkv")) if not m.general]
     assert order == sorted(order)

@@ -41,6 +41,7 @@ def test_the_definition_itself_has_no_fault(name: str) -> None:
     assert (report.verdict, report.missing) == (Verdict.NO_FAULT, ())
 
 
+@pytest.mark.deep
 def test_a_defect_of_symattn_is_no_fault_of_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
     """What goes wrong while a case is judged is raised as it is: exit code 70, and no verdict."""
     from symattn.verification import engine

@@ -238,6 +238,7 @@ def project_and_norm(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array, g
     return o / (np.sqrt(np.mean(o * o, axis=-1, keepdims=True)) + o.dtype.type(SMALL_EPS)) * g_v
 
 
+@pytest.mark.deep
 def test_a_small_ε_of_a_norm_behind_the_projection_is_shown_by_tiny_values(put: Callable[..., None]) -> None:
     put("rms", False, "d_out", late=True)
     (fault,) = verify(project_and_norm, replace(ONE, eps=SMALL_EPS), examples=5).faults
@@ -278,6 +279,7 @@ def test_the_noun_of_a_row_names_its_norm(noun: str, put: Callable[..., None]) -
     assert (str(fault.cause), fault.code) == (f"in {noun}: the gain is left out", "gain-missing")
 
 
+@pytest.mark.deep
 def test_a_norm_with_a_noun_has_the_code_of_a_wrong_place(put: Callable[..., None]) -> None:
     put("rms", noun="the closing gauge")
     wrong, spec, words = PLACES["values"]
@@ -376,6 +378,7 @@ def test_a_right_norm_in_float16_has_no_fault() -> None:
     assert name_fault_of_rows(np.float16, "right").faults == ()
 
 
+@pytest.mark.deep
 def test_numbers_that_no_format_excuses_are_no_error_of_eps() -> None:
     def treble_last_row(y: Array) -> Array:
         return y * np.where(np.arange(len(y)) == len(y) - 1, 3, 1).astype(y.dtype)[:, None] if y.ndim == 2 else y
@@ -384,6 +387,7 @@ def test_numbers_that_no_format_excuses_are_no_error_of_eps() -> None:
     assert "ε is left out" not in (fault.cause or "").split("; or ")
 
 
+@pytest.mark.deep
 def test_a_norm_without_eps_keeps_no_results(put: Callable[..., None]) -> None:
     """It gives the same bits for smaller values, whose call is no repetition of the call before."""
 

@@ -46,6 +46,7 @@ def test_epsilon_belongs_to_a_norm() -> None:
 
 
 # -- verify ------------------------------------------------------------------------------------------------------------
+@pytest.mark.deep
 @pytest.mark.parametrize("run", [layers.by_tokens, layers.by_chunks])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_layers_of_public_models_are_no_fault(run: Callable[..., Array], dtype: str) -> None:

@@ -92,5 +92,6 @@ def test_no_power_is_named_for_another_function_of_a_size() -> None:
     assert not any("to the power" in str(fault.cause) for fault in faults(_by_another_function, Attention()))
 
 
+@pytest.mark.deep
 def test_the_usual_power_is_not_accused() -> None:
     assert faults(_powered(-0.5), Attention()) == ()

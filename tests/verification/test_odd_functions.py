@@ -118,6 +118,7 @@ def test_what_gives_no_array_cannot_be_run(name: str) -> None:
         verify(NOTHING[name], Attention(), domain=LEAST, examples=0)
 
 
+@pytest.mark.deep
 def test_an_operator_that_a_cpu_lacks_is_said_in_one_line() -> None:
     lacked = raising(NotImplementedError("Could not run 'aten::x' with arguments from the 'CPU' backend. " + "y" * 900))
     with pytest.raises(CannotRun, match=r"PyTorch has no aten::x on a CPU; hint: [^.]*$"):
@@ -160,6 +161,7 @@ def misnamed(q: Any, k: Any, v: Any) -> Any:
     return q @ keys / width @ v  # type: ignore[name-defined]  # noqa: F821
 
 
+@pytest.mark.deep
 def test_what_takes_no_shape_that_was_tried_leads_to_the_options_for_shapes() -> None:
     with pytest.raises(CannotRun, match=r"widths of 16 only.*; hint: if it takes some shapes .* --square"):
         verify(of_one_width, Attention(), domain=LEAST, examples=0)

@@ -120,6 +120,7 @@ def test_replacements_end_once_enough_operations_are_computed(most: int) -> None
     assert len(tried) <= counted[0] <= most + 40
 
 
+@pytest.mark.deep
 def test_each_reduction_of_a_definition_can_be_left_out() -> None:
     rng = np.random.default_rng(0)
     inputs = {"x": rng.standard_normal((7, 5)), "gain": rng.standard_normal(5)}

@@ -140,6 +140,7 @@ def delta_rule(q, k, v, beta):
     return np.stack(outputs)
 
 
+@pytest.mark.deep
 def test_some_calls_are_bounded_where_float64_has_judged_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel for heads of one large width is never called with few entries."""
     spec = LinearAttention(feature="identity", normalised=False, delta=True)

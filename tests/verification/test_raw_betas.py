@@ -215,12 +215,14 @@ WRONG = [
 ]  # fmt: skip
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", SIGMOID)
 def test_right_programs_are_no_fault(name: str) -> None:
     how = Options(verdict_alone=True, layout="bhnd", domain=SHORT, examples=3)
     assert verified(program_of(SIGMOID[name]), PLAIN, how).verdict is Verdict.NO_FAULT
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("betas", "words"), WRONG)
 def test_wrong_betas_are_named(betas: Callable[[Array], Array], words: str | None) -> None:
     report = verified(program_of(betas), PLAIN, Options(layout="bhnd", domain=SHORT))

@@ -252,6 +252,7 @@ def bounded(
     return by_tokens(q, k, v, gates(g, A_log, dt_bias, -5, "tanh"), beta, initial_state)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("program", "spec"), [(plain, PLAIN), (bounded, BOUNDED)])
 def test_right_programs_are_no_fault(program: Callable[..., Any], spec: LinearAttention) -> None:
     how = Options(verdict_alone=True, layout="bhnd", domain=SHORT, examples=5)
@@ -275,6 +276,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("program", "cause"), WRONG)
 def test_wrong_programs_are_named(program: Callable[..., Any], cause: str) -> None:
     result = verify(program, PLAIN, layout="bhnd", domain=SHORT, examples=5)

@@ -225,6 +225,7 @@ MORE_WRONG = [
 ]  # fmt: skip
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("spec", "steps"), RIGHT)
 def test_right_programs_are_no_fault(spec: LinearAttention, steps: Callable[[Array, Array], Array]) -> None:
     how = Options(verdict_alone=True, layout="bhnd", domain=SHORT, examples=3)
@@ -236,6 +237,7 @@ def named(spec: LinearAttention, steps: Callable[[Array, Array], Array]) -> list
     return [fault.cause for fault in report.faults]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("spec", "steps", "cause"), WRONG)
 def test_wrong_programs_are_named(spec: LinearAttention, steps: Callable[[Array, Array], Array], cause: str) -> None:
     assert named(spec, steps) == [cause]

@@ -194,6 +194,7 @@ def chunks_of_32(q: Array, k: Array, v: Array, g: Array, bonus: Array, initial_s
     return by_chunks(q, k, v, g, bonus, initial_state, size=32, split=False)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("program", "spec"), [(outputs_of(by_tokens), RWKV6), (chunks_of_32, STATES)])
 def test_right_programs_are_no_fault(program: Callable[..., Any], spec: LinearAttention) -> None:
     how = Options(verdict_alone=True, layout="bhnd", domain=SHORT, examples=10)

@@ -352,6 +352,7 @@ def test_both_definitions_with_log_sums_have_the_mistakes_of_one_rule() -> None:
         assert {*rule, own[base]} <= of_merge & of_attention
 
 
+@pytest.mark.deep
 def test_a_merge_is_named_by_the_rule_of_log_sums() -> None:
     def merge(o1: Array, l1: Array, o2: Array, l2: Array) -> tuple[Array, Array]:
         top = np.maximum(l1, l2)
@@ -363,6 +364,7 @@ def test_a_merge_is_named_by_the_rule_of_log_sums() -> None:
     assert [(fault.step, fault.cause) for fault in found.faults] == [("lse", cause)]
 
 
+@pytest.mark.deep
 def test_a_sum_that_is_returned_is_named_where_it_is_wrong() -> None:
     def norm(x: Array, residual: Array, gain: Array) -> tuple[Array, Array]:
         s = x + residual
@@ -372,6 +374,7 @@ def test_a_sum_that_is_returned_is_named_where_it_is_wrong() -> None:
     assert [(fault.step, fault.cause) for fault in found.faults] == [("residual", "what is returned as the sum is x")]
 
 
+@pytest.mark.deep
 def test_a_report_shows_the_steps_up_to_the_wrong_entry() -> None:
     def norm(x: Array, residual: Array, gain: Array) -> Array:
         s = x - residual
@@ -384,6 +387,7 @@ def test_a_report_shows_the_steps_up_to_the_wrong_entry() -> None:
     assert float(right) == -float(wrong) != 0
 
 
+@pytest.mark.deep
 def test_no_steps_are_shown_of_a_mistake_that_changes_none() -> None:
     def norm(x: Array, gain: Array) -> Array:
         return -x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + np.float32(1e-5)) * gain
@@ -402,6 +406,7 @@ def _without_maximum(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
     return e / total @ v, np.log(total)[:, 0]
 
 
+@pytest.mark.deep
 def test_reports_show_the_steps_up_to_a_wrong_log_sum() -> None:
     (fault,) = verify(_without_maximum, Attention(lse=True), layout="nd").faults
     assert fault.step == "lse"

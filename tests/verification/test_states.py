@@ -133,12 +133,14 @@ RIGHT = [
 ]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("run", "spec", "layout"), RIGHT)
 def test_right_states_are_no_fault(run: Callable[..., Any], spec: LinearAttention, layout: Any) -> None:
     how = Options(verdict_alone=True, dtype="float32", layout=layout, contract=None, examples=10)
     assert verified(run, spec, how).verdict is Verdict.NO_FAULT
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_states_in_the_format_of_inputs_are_no_fault(dtype: str) -> None:
     def narrow(q: Array, k: Array, v: Array, g: Array, initial_state: Array) -> tuple[Array, Array]:
@@ -157,6 +159,7 @@ def test_states_are_no_part_of_the_triangular_system() -> None:
     assert np.abs(_with_state_as_tokens(DELTA, terms, state).system - right).max() < 1e-14
 
 
+@pytest.mark.deep
 def test_tokens_before_heads_leave_states_as_they_are() -> None:
     def moved(q: Array, k: Array, v: Array, g: Array, initial_state: Array) -> tuple[Array, Array]:
         q, k, v, g = (np.moveaxis(x, 1, 2) for x in (q, k, v, g))
@@ -210,6 +213,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("run", "cause"), WRONG)
 def test_wrong_states_are_named(run: Callable[..., Any], cause: str) -> None:
     result = verify(run, GATED, layout="bhnd", examples=10)

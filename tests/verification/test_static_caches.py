@@ -139,6 +139,7 @@ def test_caches_of_torch_with_tokens_before_heads() -> None:
         assert words in fault.message
 
 
+@pytest.mark.deep
 def test_reports_show_the_rows_of_what_is_wrong() -> None:
     wrong = _program(lambda i, j, p, n: (j <= p + i) | (j >= p + n))
     (fault,) = verify(wrong, SPEC, layout="nd").faults

@@ -85,12 +85,14 @@ WRONG = [
 ]
 
 
+@pytest.mark.deep
 @pytest.mark.long
 @pytest.mark.parametrize(("run", "spec", "dtype"), RIGHT)
 def test_right_forms_are_no_fault(run: Callable[..., Any], spec: LinearAttention, dtype: str) -> None:
     assert judged(run, spec, dtype) is Verdict.NO_FAULT
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("run", "spec"), WRONG)
 def test_wrong_forms_are_a_fault(run: Callable[..., Any], spec: LinearAttention) -> None:
     assert judged(run, spec, "float32") is Verdict.FAULT
@@ -103,11 +105,13 @@ def late_in_wide_rows(of: programs.Inputs, delta: bool) -> tuple[Array, Array]:
     return output * (1.03 if tokens > 256 and width > 64 else 1), state
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("spec", [DELTA, GATED_DELTA, GATED])
 def test_a_mistake_of_many_tokens_in_wide_rows_is_a_fault(spec: LinearAttention) -> None:
     assert judged(late_in_wide_rows, spec, "float32") is Verdict.FAULT
 
 
+@pytest.mark.deep
 def test_what_no_bound_shows_in_half_precision_is_said() -> None:
     wrong = function_of(transposed_state, GATED_DELTA)
     how = Options(verdict_alone=True, dtype="float16", layout="bhnd", examples=10)

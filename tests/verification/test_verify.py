@@ -80,6 +80,7 @@ def _check_named(wrong: Program, precision: str, **told: Any) -> None:
     assert wrong.cause in (fault.cause or ""), fault
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("wrong", one_in(2, OFTEN), ids=lambda w: w.name)
 def test_the_mistake_is_named(wrong: Program) -> None:
     _check_named(wrong, "float32")

@@ -29,6 +29,7 @@ def document(*blocks: pr.Block, **others: Any) -> Document:
     return Document(kind="listing", name="it", title=("It",), blocks=blocks, **others)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("format", ["text", "latex", "markdown", "html", "json"])
 @pytest.mark.parametrize("make", DOCUMENTS)
 def test_the_same_bytes_every_time(format: str, make: Callable[[], Document]) -> None:

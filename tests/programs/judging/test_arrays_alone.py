@@ -109,6 +109,7 @@ def judge_left_open() -> tuple[str, ...]:
     return tuple(ran.stdout.split("\n")[:-1]) if ran.stdout.strip() else ()
 
 
+@pytest.mark.deep
 @linux
 def test_files_that_decide_later_judgements_are_closed_to_writing(tmp_path: Path) -> None:
     if judge_left_open():

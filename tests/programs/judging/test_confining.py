@@ -110,6 +110,7 @@ def ends(*_: object) -> None:
     raise OSError("the server of processes gives no answer")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("copied", [pytest.param(True, marks=linux), False])
 def test_what_the_system_does_not_let_be_limited_is_a_note(
     copied: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -58,6 +58,7 @@ HOLDING = {
 }  # fmt: skip
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="pipes of Unix")
 @pytest.mark.parametrize("name", HOLDING)
 def test_nothing_holds_the_judge(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,6 +99,7 @@ while True:
 """
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="pipes of Unix")
 def test_many_short_calls_end_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "_LIMITS_OF_ANSWER", 2)

@@ -60,6 +60,7 @@ def test_a_candidate_that_breaks_the_judge_is_left_undecided(name: str, tmp_path
     assert "symattn's own code failed in its process" in judgement.reason
 
 
+@pytest.mark.deep
 def test_an_object_that_says_it_is_an_array_is_none(tmp_path: Path) -> None:
     text = (
         "class Other:\n    __class__ = np.ndarray\n    def __getattr__(self, name):\n        return lambda *_: self\n"
@@ -255,11 +256,13 @@ def test_a_comparison_of_torch_that_is_replaced_is_named(name: str, tmp_path: Pa
     assert f"replaces torch.{name}" in judgement.reason
 
 
+@pytest.mark.deep
 def test_a_file_that_changes_itself_is_noticed(tmp_path: Path) -> None:
     text = "def f(q, k, v):\n    open(__file__, 'a').write('#')\n    return zeros(q, k, v)"
     assert judged(tmp_path, text).status is reports.Status.TAMPERED
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("reads", ["open({path!r}).read()", "__import__('ref')"])
 def test_the_reference_is_none_of_its_business(tmp_path: Path, reads: str) -> None:
     secret = tmp_path / "ref.py"
@@ -319,6 +322,7 @@ def f(q, k, v):
     assert judgement.passed, judgement
 
 
+@pytest.mark.deep
 def test_the_seconds_of_a_call_without_an_answer_are_counted(tmp_path: Path) -> None:
     busy = "import os, time\ndef f(q, k, v):\n    while time.process_time() < 1.5:\n        pass\n    os._exit(0)"
     judgement = judged(tmp_path, busy)
@@ -326,6 +330,7 @@ def test_the_seconds_of_a_call_without_an_answer_are_counted(tmp_path: Path) -> 
     assert judgement.seconds.candidate > 1.4
 
 
+@pytest.mark.deep
 def test_objects_that_are_passed_to_a_right_candidate_are_no_tampering(tmp_path: Path) -> None:
     text = "def f(q, k, v, kind, into):\n    return right(q, k, v).astype(kind, copy=len(into) == 0)"
     judgement = judged(tmp_path, text, call={"kind": np.float32, "into": []})
@@ -338,6 +343,7 @@ def test_a_judge_keeps_its_statuses(tmp_path: Path) -> None:
     assert [status.value for status in reports.Status] == [status.name for status in reports.Status]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("at", ["own inputs", "workloads"])
 def test_tampering_at_the_sizes_of_a_benchmark_alone_is_no_limit(tmp_path: Path, at: str) -> None:
     path = tmp_path / "kernel.py"

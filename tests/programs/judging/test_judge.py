@@ -74,6 +74,7 @@ def test_a_wrong_candidate_fails_with_an_element_and_without_a_cause(candidate) 
     SCHEMA.validate(judgement.as_dict())
 
 
+@pytest.mark.deep
 def test_a_right_candidate_passes_within_the_limit_of_this_process() -> None:
     judgement = judge(right, examples=20)
     assert judgement.status is reports.Status.PASS_WITH_LIMITS
@@ -132,6 +133,7 @@ def test_the_cause_is_named_on_request() -> None:
     assert judge(scaled_by_width, examples=10).repairs == ()
 
 
+@pytest.mark.deep
 def test_other_definitions_and_definitions_that_are_none() -> None:
     def rms(x):
         return x / np.sqrt((x * x).mean(-1, keepdims=True))

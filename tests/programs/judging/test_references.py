@@ -306,6 +306,7 @@ def get_init_inputs():
     assert judgement.passed, judgement
 
 
+@pytest.mark.deep
 def test_a_file_of_another_form_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     tmp_path.joinpath("kernel.py").write_text("def f(q, k, v):\n    return v\n")

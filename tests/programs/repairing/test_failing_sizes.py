@@ -39,6 +39,7 @@ def test_a_mistake_in_code_for_equal_lengths_is_named_and_mended(tmp_path: Path)
     assert "makes it equal to the definition with --square" in repair.words
 
 
+@pytest.mark.deep
 def test_right_code_for_equal_lengths_is_told_the_promise() -> None:
     module: dict[str, object] = {}
     exec(_SQUARE, module)
@@ -46,6 +47,7 @@ def test_right_code_for_equal_lengths_is_told_the_promise() -> None:
     assert "; --square promises that no such input occurs" in _faults(report)["call-fails"]
 
 
+@pytest.mark.deep
 def test_no_promise_is_named_if_sizes_do_not_decide() -> None:
     def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         if q.flat[0] < v.flat[0]:

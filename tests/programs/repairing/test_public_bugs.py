@@ -70,6 +70,7 @@ def _marked(bug: PublicBug) -> Any:
     return pytest.param(bug, marks=(*slow, *needs), id=bug.report)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("bug", [_marked(bug) for bug in BUGS])
 def test_a_public_bug_is_repaired_as_the_project_did(tmp_path: Path, bug: PublicBug) -> None:
     right = loaded(tmp_path, bug.right, "right", bug.name)

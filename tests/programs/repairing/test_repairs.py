@@ -550,6 +550,7 @@ class _WithoutResidues(_Counted):
     semantics = None
 
 
+@pytest.mark.deep
 def test_passes_of_loops_and_a_proof_spare_calls_of_an_edit(tmp_path: Path) -> None:
     spec, how = Attention(), Options(examples=4)
     wrong = loaded(tmp_path, PLAIN.replace("q @ k.T", "q @ k.T * 2"), "wrong")

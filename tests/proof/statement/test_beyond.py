@@ -234,6 +234,7 @@ def test_sizes_that_a_condition_asks_for_are_drawn(typed: str, where: str) -> No
         judged(RelationQuestion(pr.formula(typed), LETTERS, where=(pr.formula(where),)))  # type: ignore[arg-type]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("typed", "where"), MET)
 def test_what_holds_at_sizes_that_a_condition_asks_for_is_checked(typed: str, where: str) -> None:
     judged(RelationQuestion(pr.formula(typed), LETTERS, where=(pr.formula(where),)))  # type: ignore[arg-type]
@@ -373,6 +374,7 @@ def test_a_strict_bound_whose_sides_meet_at_numbers_that_have_no_name_is_not_dec
         judged(RelationQuestion(pr.formula(typed), LETTERS_NEAR))  # type: ignore[arg-type]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("typed", "where"), [("max(x) ≥ x_2", "n ≥ 2"), ("relu(x_3) − relu(−x_3) = x_3", "n ≥ 3")])
 def test_an_entry_that_small_sizes_lack_needs_a_condition(typed: str, where: str) -> None:
     judged(RelationQuestion(pr.formula(typed), SHUFFLED, where=(pr.formula(where),)))  # type: ignore[arg-type]
