@@ -133,6 +133,7 @@ def arguments(most: float, size: int) -> np.ndarray:
     return np.clip(np.concatenate(parts), -most, most)
 
 
+@pytest.mark.deep
 def test_moderate_arguments() -> None:
     x = arguments(700.0, 20_000)
     got = exponential.exp_moderate(x.copy())

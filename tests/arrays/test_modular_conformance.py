@@ -48,6 +48,7 @@ POWERS_OF_TWO = ("exp2", "log2")  # which the exact kind lacks
 SPECIAL = {*LACKS, *ANY_MAXIMUM, *ANY_FUNCTION, *POWERS_OF_TWO, "in place"}
 
 
+@pytest.mark.deep
 def test_operations() -> None:
     assert [name for name in TABLE if name not in SPECIAL and not all(outcomes(name, fresh()))] == []
 

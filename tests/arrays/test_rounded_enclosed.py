@@ -58,6 +58,7 @@ def test_enclosures_hold_the_balls_and_have_their_bounds(form: str, name: str) -
             assert np.allclose(wide.bound[known], sharp.bound[known], rtol=_ALIKE, atol=1e-300)
 
 
+@pytest.mark.deep
 def test_radii_that_are_left_out_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     kind = rounded("float32", enclosed=True)
     usual = kind.read_floats.__func__  # type: ignore[attr-defined]

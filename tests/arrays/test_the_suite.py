@@ -103,6 +103,7 @@ class TooNarrow(Ball):
         return super().function(name, x).mid()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", [TooWide, TooNarrow])
 def test_balls_that_are_too_wide_or_hold_nothing_fail(kind: type[Ball]) -> None:
     kind.xp = Namespace(kind)

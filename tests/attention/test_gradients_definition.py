@@ -97,6 +97,7 @@ def test_no_direction_gives_zeros() -> None:
         assert (jvp(Attention(), {}, given) == 0).all()
 
 
+@pytest.mark.deep
 def test_along_a_direction_on_residues_and_letters() -> None:
     """⟨g, J x'⟩ = ⟨Jᵀ g, x'⟩ mod p; and of letters, of which none is known to be the largest."""
     of = kinds.modular(seed=1)

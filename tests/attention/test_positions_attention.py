@@ -173,6 +173,7 @@ def said(spec: Attention) -> str:
     return document.text() + document.latex()
 
 
+@pytest.mark.deep
 def test_documents_say_what_the_positions_are() -> None:
     assert "10000" in said(Attention(position=Rotary()))
     assert "0 for 0.5 times or less, even in the number of turns" in said(Attention(position=TRUE["yarn, as written"]))

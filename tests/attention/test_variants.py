@@ -124,6 +124,7 @@ def test_a_variant_of_several_heads_runs_on_letters(name: str) -> None:
     assert support(name, EVERY[name], ("symbolic",)).found["symbolic"] is None
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("names", groups(LETTERS), ids=itemgetter(0))
 def test_elements_in_letters_are_what_exact_arithmetic_gives(names: list[str]) -> None:
     for variant in map(VARIANTS.get, names):
@@ -134,6 +135,7 @@ def test_elements_in_letters_are_what_exact_arithmetic_gives(names: list[str]) -
             compare(lambda of=variant.spec, **given: of(**given), shapes, ones | sizes, truths)
 
 
+@pytest.mark.deep
 def test_fields_together_are_what_loops_give_and_each_of_them_matters() -> None:
     """A field that is set back to its default gives other numbers by loops; where it must not be, that is refused."""
     idle, plain = [], Attention()

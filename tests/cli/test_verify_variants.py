@@ -181,6 +181,7 @@ def test_what_is_no_position_is_refused() -> None:
         assert field_of(Attention, "position", spelled(printed), "position") == printed
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("text", ["rotary:base=100,layout=interleaved", "Rotary(base=100, layout='interleaved')"])
 def test_every_command_takes_both_spellings(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["derive", "attention", "--dk", "4", "--tokens", "2", "--position", text, "-f", "json"]) == 0

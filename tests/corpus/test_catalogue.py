@@ -52,6 +52,7 @@ def _fresh(code: str, step: str, cause: str, right: Any, wrong: Any) -> None:
     assert not np.allclose(right, wrong, rtol=1e-8, atol=0, equal_nan=True)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("code", _PLAIN)
 def test_a_stored_input_shows_the_mistake(code: str, capsys: pytest.CaptureFixture[str]) -> None:
     page = json.loads(_shown(capsys, code, "json"))

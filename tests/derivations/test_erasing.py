@@ -25,6 +25,7 @@ def test_every_model_has_a_row() -> None:
     assert [*printed()] == [*MODELS]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("model", MODELS)
 def test_the_fields_of_a_rule_are_those_of_its_name(model: str) -> None:
     named = LinearAttention.named(model)

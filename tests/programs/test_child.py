@@ -83,6 +83,7 @@ def alive(pid: int) -> bool:
     return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
+@pytest.mark.deep
 def test_a_right_function(program: Program) -> None:
     program(RIGHT)
     with child("attention") as runner:

@@ -77,6 +77,7 @@ def test_a_wrong_function_with_a_destination_fails(function) -> None:
     assert judgement.calls < 40
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("function", "words"),
     [

@@ -65,6 +65,7 @@ def test_processes_are_killed_and_outlive_their_server(tmp_path: Path) -> None:
     assert copy.poll() == copy.wait() == -signal.SIGKILL
 
 
+@pytest.mark.deep
 def test_another_process_with_the_number_of_an_ended_one_lives_on(tmp_path: Path) -> None:
     path = tmp_path / "kernel.py"
     path.write_text(KERNEL)

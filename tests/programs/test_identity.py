@@ -174,6 +174,7 @@ def test_what_returns_something_else_differs(program: Any, words: str) -> None:
     assert words in found.reason
 
 
+@pytest.mark.deep
 def test_what_a_copied_process_cannot_run_runs_in_this_one() -> None:
     """A GPU that is in use does not survive copying the process; here the function says so as torch does."""
     mine = os.getpid()
@@ -219,6 +220,7 @@ def test_a_function_that_changes_its_inputs_is_compared_with_what_they_were() ->
 
 
 # -- how it is called --------------------------------------------------------------------------------------------------
+@pytest.mark.deep
 @pytest.mark.parametrize("layout", ["bhnd", "bnhd"])
 def test_axes_for_batch_and_heads(layout: Any) -> None:
     def attention(q: Any, k: Any, v: Any, is_causal: bool = False) -> Any:

@@ -44,6 +44,7 @@ def test_sequences_see_their_own_tokens_alone(dtype: Any) -> None:
         assert_close_to_exact(out, q, k, v, SPEC, cu_seqlens=CU)
 
 
+@pytest.mark.deep
 def test_what_only_stored_scores_make_legal_is_told_of_the_sequence() -> None:
     """A cap of 30 in place of one of 50, in the second of two sequences."""
     f, spec = Format("bfloat16"), Attention(heads=8, softcap=50.0)

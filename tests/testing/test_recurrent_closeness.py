@@ -53,6 +53,7 @@ def test_right_programs_pass(kind: str, form: str) -> None:
         assert judged(kind, form, given, *by_chunks(given, inverse=inverse, **how | size)) == "", inverse
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("form", TYPES)
 @pytest.mark.parametrize(
     "wrong", ["decay after the update", "β left out", "first token of a chunk lost", "β missing in the system"]

@@ -200,6 +200,7 @@ SPECS = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", SPECS)
 @settings(max_examples=5, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())

@@ -75,6 +75,7 @@ def test_what_holds_keeps_the_grade_and_what_is_false_loses_it() -> None:
     assert decided(stated(SHIFT, false=(SHIFT,)))["grade"] is Grade.UNDECIDED
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("says", "holds"),
     [("x_i² + 1 > 0", True), ("0 < x_i² + 1 ≥ 1/2", True), ("x_i² > 0", False), ("|x_i − x_j| > −1/9 + x_j", False)],
@@ -289,6 +290,7 @@ def test_an_equation_is_open_where_a_term_is_too_small_to_be_seen(says: str) -> 
     assert wrong(printed(says)).startswith("what is printed is not shown")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("c", [400, 40000])
 def test_an_equation_of_huge_numbers_is_checked_where_they_are_ordinary(c: int) -> None:
     says = f"$tanh({c} a) (e^{{{c} a}} + e^{{−{c} a}}) = e^{{{c} a}} − e^{{−{c} a}}$"

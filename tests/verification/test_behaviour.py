@@ -158,6 +158,7 @@ NAMED = {
 }  # fmt: skip
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", NAMED)
 def test_a_fault_of_a_call_is_told(name: str) -> None:
     NAMED[name].check(**SMALL)

@@ -41,6 +41,7 @@ def verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     return run
 
 
+@pytest.mark.deep
 @pytest.mark.smoke
 def test_no_fault(verify, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     status, stdout, stderr = verify(RIGHT)
@@ -52,6 +53,7 @@ def test_no_fault(verify, tmp_path: Path) -> None:  # type: ignore[no-untyped-de
     assert sorted(p.name for p in tmp_path.iterdir()) == ["attn.py"]
 
 
+@pytest.mark.deep
 @pytest.mark.smoke
 def test_a_fault_is_said_first_and_shown_below(verify) -> None:  # type: ignore[no-untyped-def]
     status, stdout, _ = verify(WRONG_SCALE)

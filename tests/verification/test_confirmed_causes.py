@@ -148,6 +148,7 @@ _CAUSES: tuple[tuple[Callable[..., Any], Any, str, str], ...] = (
 _ALIKE = (causal_if_square, one_mask_for_five_queries, maximum_before_the_cap, blocks_of_the_first_queries)
 
 
+@pytest.mark.deep
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("program", "spec", "precision", "cause"),

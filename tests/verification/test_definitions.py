@@ -892,6 +892,7 @@ def test_what_every_way_refuses_is_a_fault() -> None:
     assert (found.finding, found.undecided) == ("values", False)
 
 
+@pytest.mark.deep
 def test_every_way_of_log_sums_goes_on_where_scores_are_no_numbers() -> None:
     """A query of zeros has no cosine: its scores are 0/0, which none of the ways may stop at."""
     definition, precision = next(definitions_of(Attention(lse=True, score="cosine"))), Precision.of("float32")

@@ -343,6 +343,7 @@ def _gradient_by(of: Callable[[Array], Array]) -> Program:
 PROGRAMS = [(Softmax(), _softmax_by), (Gradient(Attention()), _gradient_by)]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("spec", "made"), PROGRAMS, ids=["softmax", "gradient"])
 def test_another_function_than_the_exponential_is_read_off_any_weights(spec: Any, made: Any) -> None:
     options = Options(dtype="float64")

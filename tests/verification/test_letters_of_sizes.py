@@ -44,6 +44,7 @@ def normalises(x: Any, gain: Any = 1) -> Any:
     return x / np.sqrt((x * x).mean(axis=-1, keepdims=True)) * gain
 
 
+@pytest.mark.deep
 def test_a_norm_has_n_rows_of_d_columns() -> None:
     report = verify(normalises, RMSNorm(eps=0), examples=5)
     assert {*report.largest.floats, *report.largest.residues} <= {"b", "n", "d"}

@@ -263,6 +263,7 @@ def test_the_variant_is_named(words: str, spec: Attention) -> None:
     assert fault.step == mistake.step or "; or " in str(fault.cause)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("spec", [Attention(causal=True, position=Rotary()), Attention(heads=2, mask="boolean")])
 def test_two_mistakes_of_which_one_leaves_a_step_out_end_in_numbers_or_are_put_aside(spec: Attention) -> None:
     """Values may be changed by a step that another mistake has left out of the specification."""

@@ -365,6 +365,7 @@ def name_fault_of_rows(format_: Any, divisor: str, change: Callable[[Array], Arr
     return verify(program, RMSNorm(eps=VANISHING_EPS), precision="float16", examples=8)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("format_", [np.float16, np.float32])
 @pytest.mark.parametrize("divisor", [*DIVISORS][1:])
 def test_the_place_of_eps_is_among_the_causes_where_squares_vanish(format_: Any, divisor: str) -> None:
@@ -374,6 +375,7 @@ def test_the_place_of_eps_is_among_the_causes_where_squares_vanish(format_: Any,
     assert fault.cause.split("; or ")[0] == divisor
 
 
+@pytest.mark.deep
 def test_a_right_norm_in_float16_has_no_fault() -> None:
     assert name_fault_of_rows(np.float16, "right").faults == ()
 

@@ -79,6 +79,7 @@ WRONG = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("cause", WRONG)
 def test_wrong_norms_are_named(cause: str) -> None:
     def function(q: Array, k: Array, v: Array, g: Array, beta: Array) -> Array:

@@ -211,6 +211,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("program", "cause"), WRONG)
 def test_wrong_programs_are_named(program: Callable[..., Any], cause: str) -> None:
     result = verify(program, RWKV6, layout="bhnd", domain=SHORT, examples=10)

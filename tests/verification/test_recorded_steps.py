@@ -32,6 +32,7 @@ def test_every_row_with_a_noun_blames_a_step_of_reports() -> None:
     assert {row.blames for row in ARRAYS.values()} <= {*BLAMED, ""}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", VARIANTS)
 def test_mistakes_of_records_have_codes(name: str) -> None:
     found = [*yield_known_mistakes(VARIANTS[name].spec, frozenset(VARIANTS[name].names))]
@@ -163,6 +164,7 @@ def test_errors_of_what_was_added_pass_through_later_steps(monkeypatch: pytest.M
     assert 0.001 < max(ratios) <= 1
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("record", [{}, {"errors": "own"}])
 def test_a_step_without_a_proof_has_no_bound(record: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     _put_in_place_of_cap(partial(_stretched, **record), monkeypatch)

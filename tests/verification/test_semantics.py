@@ -344,6 +344,7 @@ def test_errors_of_the_specification_are_raised_not_reported() -> None:
     refuses(found_for, Attention(), Attention(mask="boolean"), says="needs input 'mask'")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("d", "right"), [(20, True), (80, True), (21, False)])
 def test_a_scale_that_stands_as_a_number_is_that_of_its_width_alone(d: int, right: bool) -> None:
     sized = Domain(min_width=20 if d < 80 else d, max_width=20 if d < 80 else d)

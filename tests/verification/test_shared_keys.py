@@ -91,6 +91,7 @@ WRONG: dict[str, dict[str, Callable[[Array], Array]]] = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("cause", WRONG)
 def test_wrong_heads_are_named(cause: str) -> None:
     function = layer(layers.by_tokens, **WRONG[cause])

@@ -224,6 +224,7 @@ def test_what_is_no_order_is_not_told(adding: Adding, why: str) -> None:
     assert found.grade is Grade.UNDECIDED
 
 
+@pytest.mark.deep
 def test_calls_are_bounded() -> None:
     found = summation(lambda x: x.astype(np.float32).sum(axis=-1), terms=1024, dtype="bfloat16")
     assert "96 calls do not tell its order" in found.words[0]

@@ -172,6 +172,7 @@ def test_sums_and_products(name: str) -> None:
     assert summation(of_product(ORDERS[name]), "product", terms=75).tree == tree
 
 
+@pytest.mark.deep
 def test_numpy_adds_in_eight_lanes() -> None:
     """As its source says: blocks of 128 in 8 lanes, and these in pairs; one loop below 8 terms."""
     assert summation(lambda x: x.sum(axis=-1)).tree == tree_of(lanes(8, loop, pairs), 128)

@@ -138,6 +138,7 @@ def is_found(program: Callable[..., Array], spec: Attention, **how: Any) -> bool
         return finds_fault(options.session(runner, spec))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_where_sizes_are_large_together(name: str) -> None:
     program, spec, how = WRONG[name]

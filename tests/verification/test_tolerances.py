@@ -96,6 +96,7 @@ def test_a_loose_tolerance_accepts_mistakes_and_a_tight_one_refuses_right_code()
     assert plain["tight"].refuses
 
 
+@pytest.mark.deep
 def test_one_rounding_to_bfloat16_near_thirty_exceeds_a_small_atol() -> None:
     """sgl-project/sglang#35795: half a unit in the last place of a number near 30 is 0.0625."""
     found = _weighed("bfloat16", WeighedTolerance("", 0.0, 0.06))

@@ -144,6 +144,7 @@ def test_a_common_maximum_is_right_on_small_scores() -> None:
     assert report.verdict is Verdict.NO_FAULT, report.faults
 
 
+@pytest.mark.deep
 @pytest.mark.smoke
 def test_the_smallest_input_for_a_wrong_scale() -> None:
     (fault,) = _verify(BY_WIDTH.function, Attention(), domain=WIDE).faults

@@ -71,6 +71,7 @@ def test_what_is_put_before_a_document_is_on_its_page() -> None:
     assert "This is head 1." in walk("eight-step").opened_by(note).html()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", ["decoder-step", "t5"])
 def test_weights_of_several_heads_may_be_rounded_on_a_page(name: str) -> None:
     assert "exact − rounded" in walk(name, all=True, rounding="nearest").html()

@@ -193,6 +193,7 @@ def of_text(run, sheet):
     return said
 
 
+@pytest.mark.deep
 def test_digits_are_right_only_to_the_last_one(of_text) -> None:
     for right in ("6.3379e-02", "0.0634", "0.063"):
         assert "all 9 are the exact numbers, correctly rounded" in of_text("digits", "weights", right)

@@ -42,6 +42,7 @@ def test_the_same_bytes_every_time(format: str, make: Callable[[], Document]) ->
     assert "Made with symattn" in shown or json.loads(shown)["schema"] == 1
 
 
+@pytest.mark.deep
 def test_formats_by_suffix(tmp_path: Path) -> None:
     it = DOCUMENTS[0]()
     for name, format in (("b.TEX", "latex"), ("x.md", "markdown"), ("x.html", "html"), ("x.json", "json")):

@@ -73,13 +73,14 @@ def seen(folder: Path, text: str, definition: object) -> list[dict[str, object]]
     return [json.loads(re.sub("0x[0-9a-f]+", "", text)) for text in texts]
 
 
+@pytest.mark.deep
 @linux
 @pytest.mark.usefixtures("unguarded")
 @pytest.mark.parametrize(
     ("text", "definitions"),
     [
         (ATTENDS, (Attention(), Attention(causal=True))),
-        pytest.param(NORMS, (RMSNorm(eps=1e-6), RMSNorm(eps=1e-5)), marks=pytest.mark.deep),
+        (NORMS, (RMSNorm(eps=1e-6), RMSNorm(eps=1e-5))),
     ],
     ids=["attention", "norms"],
 )

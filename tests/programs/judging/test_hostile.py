@@ -89,6 +89,7 @@ def test_a_scalar_of_a_class_of_the_candidates_own_is_not_read_unwatched() -> No
     assert type(calls._export_call_output(Own(1))) is np.ndarray
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("text", "status", "words"),
     [
@@ -337,6 +338,7 @@ def test_objects_that_are_passed_to_a_right_candidate_are_no_tampering(tmp_path:
     assert judgement.passed, judgement
 
 
+@pytest.mark.deep
 def test_a_judge_keeps_its_statuses(tmp_path: Path) -> None:
     text, words = TAMPERING["changes a status of the judge"]
     assert words in judged(tmp_path, text).reason
@@ -368,6 +370,7 @@ def test_tampering_at_the_sizes_of_a_benchmark_alone_is_no_limit(tmp_path: Path,
     assert "exit code 0" in after.tampering[0]
 
 
+@pytest.mark.deep
 def test_a_file_that_changes_at_the_inputs_of_a_benchmark_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -105,6 +105,7 @@ def kernel_of(folder: Path, arrays: dict[str, tuple[int, ...]], returns_states: 
     return read_definition(str(path))
 
 
+@pytest.mark.deep
 def test_names_and_axes_say_which_recurrences_are_plausible(plausible_recurrences: Any) -> None:
     gated = plausible_recurrences({**ROWS, "g": (2, 64, 4), "beta": (2, 64, 4)})
     assert gated[0] == LinearAttention.named("gated-deltanet")
@@ -122,6 +123,7 @@ def test_names_and_axes_say_which_recurrences_are_plausible(plausible_recurrence
     assert not plausible_recurrences({"x": (2, 64, 32)})
 
 
+@pytest.mark.deep
 def test_arrays_are_recognised_by_the_letters_of_models_of_states(plausible_recurrences: Any, tmp_path: Path) -> None:
     rows, tokens = (2, 64, 4, 8), (2, 64, 4)
     groups = {"x": rows, "dt": tokens, "A": (4,), "B": (2, 64, 2, 16), "C": (2, 64, 2, 16)}
@@ -202,6 +204,7 @@ def get_init_inputs():
 """
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("is_recurrence", [True, False])
 def test_batches_and_heads_are_cut_and_tokens_stay(tmp_path: Path, is_recurrence: bool) -> None:
     n = 1 << 11

@@ -515,6 +515,7 @@ ONES = [
 ]  # fmt: skip
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("text", "fields", "accepted"), [o[1:] for o in ONES], ids=[o[0] for o in ONES])
 def test_only_edits_that_are_right_at_all_sizes_are_accepted(
     tmp_path: Path, text: str, fields: dict[str, Any], accepted: bool
@@ -565,6 +566,7 @@ def test_passes_of_loops_and_a_proof_spare_calls_of_an_edit(tmp_path: Path) -> N
     assert len(proved.entries) < len(sampled.entries)
 
 
+@pytest.mark.deep
 def test_an_edit_of_a_slow_function_is_asked_for_residues_too(tmp_path: Path) -> None:
     spec, how = Attention(), Options(examples=4)
     wrong = loaded(tmp_path, PLAIN.replace("q @ k.T", "q @ k.T * 2"), "wrong")

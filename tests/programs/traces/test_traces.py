@@ -58,6 +58,7 @@ def test_an_output_of_zeros_is_not_explained_by_small_numbers(tmp_path: Path) ->
     assert [(fault.step, fault.cause) for fault in report.faults] == [("lse", None)]
 
 
+@pytest.mark.deep
 def test_queries_that_were_chosen_by_the_output_may_be_many(tmp_path: Path) -> None:
     """The number of ways to choose 150 of 2,000 queries is beyond float64."""
     rng = np.random.default_rng(0)

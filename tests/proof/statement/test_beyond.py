@@ -223,6 +223,7 @@ def test_what_fails_far_out_is_refuted(typed: str) -> None:
         judged(RelationQuestion(pr.formula(typed), LETTERS))  # type: ignore[arg-type]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("typed", TRUE_FAR)
 def test_what_holds_at_all_sizes_is_checked(typed: str) -> None:
     judged(RelationQuestion(pr.formula(typed), LETTERS))  # type: ignore[arg-type]
