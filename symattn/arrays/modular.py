@@ -205,7 +205,7 @@ class Modular(Planes):
         if state.value is None:
             raise Refused("modular: a logarithm has no value; only exp takes it")
         value = state.value.value
-        canonical = self.field.p.canonical(np.nan_to_num(value))
+        canonical = self.field.p.canonical(value)
         out = np.where(np.isnan(value), -2, canonical)
         return out if state.forbidden is None else np.where(state.forbidden, -1, out)
 

@@ -147,8 +147,12 @@ class Modulus:
         return self.reduced(np.array(residues, dtype=np.float64))
 
     def canonical(self, x: Floats) -> np.ndarray:
-        """Return the representatives in [0, m) as integers. The caller must exclude NaN."""
-        return np.mod(x, self.m).astype(np.int64)
+        """Return the representatives in [0, m) of stored residues as integers, 0 for undefined elements."""
+        # A sum is NaN iff a term is: most arrays have no such element, and need no copy.
+        defined = np.nan_to_num(x) if np.isnan(np.sum(x)) else x
+        integers = np.asarray(defined, dtype=np.int64)
+        # A stored residue is larger than −m, so that one step suffices, without a division.
+        return np.where(integers < 0, integers + self.m, integers)
 
 
 class ResidueExponential:

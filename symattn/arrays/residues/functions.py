@@ -85,7 +85,7 @@ def _power_within(field: Field, x: Plane) -> Plane:
     """Return E(x) mod q, any function with E(−x) = 1/E(x), which stands for e^x inside an exponent."""
 
     def run(v: Floats) -> Floats:
-        z = field.p.canonical(np.nan_to_num(v))
+        z = field.p.canonical(v)
         smaller = np.minimum(z, field.p.m - z)
         mixed = _mix_into_random_bits(
             field,
@@ -191,8 +191,7 @@ def any_function(field: Field, name: str, x: State) -> State:
 
     def run(v: Floats, m: Modulus) -> Floats:
         # NaN becomes 0 here and NaN again at the end.
-        canonical = field.p.canonical(np.nan_to_num(v))
-        z = canonical.astype(np.uint64).reshape(-1)
+        z = field.p.canonical(v).astype(np.uint64).reshape(-1)
         mixed = _mix_into_random_bits(field, f"{name} {m.m}", z)
         residues = mixed % np.uint64(m.m)
         out = m.reduced(residues.astype(np.float64)).reshape(v.shape)
@@ -301,8 +300,7 @@ def _random_numbers_of_residues(
     assert plane is not None
     # Copies along broadcast axes get equal numbers anyway, so each is mixed once.
     narrow = plane.value[_without_copies(plane.value.shape, [plane.value])]
-    canonical = modulus.canonical(np.nan_to_num(narrow))
-    z = canonical.astype(np.uint64) + np.uint64(1)  # 0 is mixed to 0
+    z = modulus.canonical(narrow).astype(np.uint64) + np.uint64(1)  # 0 is mixed to 0
     return np.broadcast_to(_mix_into_random_bits(field, name, z, keep=64), plane.value.shape)
 
 
@@ -519,7 +517,7 @@ def _in_any_order(field: Field, x: State, y: State) -> np.ndarray:
     a, b = x.value.value, y.value.value
     # Of opposite numbers, x + y = 0, the order is by x itself, so that |x| is one of ±x.
     difference = np.where(field.p.add(a, b) == 0, a, field.p.add(a, -b))
-    d = field.p.canonical(np.nan_to_num(difference))
+    d = field.p.canonical(difference)
     # Both d and −d share the random bit, so that exactly one of them is positive.
     least = np.minimum(d, field.p.m - d).astype(np.uint64)
     flipped = (_mix_into_random_bits(field, "order", least) & np.uint64(1)).astype(bool)
@@ -529,10 +527,13 @@ def _in_any_order(field: Field, x: State, y: State) -> np.ndarray:
 def _mix_into_random_bits(field: Field, name: str, z: np.ndarray, keep: int = 44) -> np.ndarray:
     """Return random numbers of ``keep`` bits that are equal for equal ``z``."""
     salt = hashlib.blake2b(name.encode(), key=field.salt, digest_size=16).digest()
-    with np.errstate(over="ignore"):  # NumPy warns of a product mod 2⁶⁴ of scalars
-        # Odd factors are invertible mod 2⁶⁴, and the shifts carry high bits down to low ones.
-        for factor in np.frombuffer(salt, np.uint64):
-            z = z * (factor | np.uint64(1))
-            z = z ^ (z >> np.uint64(29))
+    mixed = np.array(z)
+    high = np.empty_like(mixed)
+    # Odd factors are invertible mod 2⁶⁴, and the shifts carry high bits down to low ones.
+    for factor in np.frombuffer(salt, np.uint64):
+        np.multiply(mixed, factor | np.uint64(1), out=mixed)
+        np.right_shift(mixed, np.uint64(29), out=high)
+        np.bitwise_xor(mixed, high, out=mixed)
     # The highest bits of a product are mixed best.
-    return z >> np.uint64(64 - keep)
+    mixed >>= np.uint64(64 - keep)
+    return mixed

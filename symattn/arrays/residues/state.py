@@ -108,6 +108,9 @@ def numbers(plain: np.ndarray, p: Modulus, q: Modulus) -> State:
 
 def _make_state_of_integers(plain: np.ndarray, p: Modulus, q: Modulus) -> State:
     def residues(m: Modulus) -> np.ndarray:
+        # Most integers are small: they are their own residues.
+        if all(abs(x) <= m.m // 2 for x in ends):
+            return plain.astype(np.float64)
         return m.reduced(np.mod(plain, m.m).astype(np.float64))
 
     if plain.dtype.kind != "f":
