@@ -338,8 +338,11 @@ class Field:
                 # The divisor and the inverse power of ln 2 turn exponents into integers.
                 power_of_ln2 = pow(self._ln2[self.q], -form.power, self.q.m)
                 unit = form.divisor * power_of_ln2
-                scaled = self.q.multiply(a.exponent.value, self.q.constants([unit]))
-                whole = np.abs(scaled)
+                residues = a.exponent.value
+                # Most operands are integers already.
+                if unit != 1:
+                    residues = self.q.multiply(residues, self.q.constants([unit]))
+                whole = np.abs(residues)
                 # undefined ones are of no size
                 reach = int(np.nan_to_num(whole).sum(axis=axis).max(initial=0))
                 return replace(form * other, size=reach * other.size)
