@@ -41,6 +41,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from math import prod
 from typing import Any, Self
 
 import flint
@@ -119,7 +120,7 @@ class RoundedSums(ComputedNumber):
         )
         # The size of the largest table that has these columns, for the limit on coefficients.
         with_radius = (z.size for z in (a, b) if z.rows.radius.any())
-        largest = max(int(np.prod(shape)), *with_radius, 0)
+        largest = max(prod(shape), *with_radius, 0)
         ids = common_ids([a.rows, b.rows], largest)
         value = cls.multiply_matrices(a, b, shape)
         shape_of_errors = (*shape, ids.size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import wraps
+from math import prod
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import flint
@@ -241,7 +242,7 @@ class ComputedNumber(Planes):
         """Return Σ c_i (x̂_i − x_i) for the (c_i, x_i) in ``parts``."""
         parts = list(parts)
         every_row = [x.rows for _, x in parts]
-        ids = bounds.common_ids(every_row, int(np.prod(shape)))
+        ids = bounds.common_ids(every_row, prod(shape))
         shared: Any = None
         # Whether ``shared`` is an array of this function, to which more can be added in place.
         own = False
