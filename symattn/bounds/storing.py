@@ -35,8 +35,8 @@ _NARROW: Mapping[str, Grid] = {
     "bfloat16": Format("bfloat16"),
     "float8": Format("float8_e4m3fn"),
 }
-# More than float32's error, so that the two neighbours lie on either side of a boundary.
-_MOVED = 2.0**-20  # more than float32's relative error without cancellation
+#: More than float32's relative error without cancellation: both neighbours lie on either side of a boundary.
+MOVED = 2.0**-20
 
 
 class Multiples(NamedTuple):
@@ -187,7 +187,7 @@ def _in_steps(names: tuple[str, ...], round_: Round, f: Grid, by: float) -> dict
 def _make_mistake_with_nearby(
     step: str, cause: str, make: Callable[[float], dict[str, Change]]
 ) -> Mistake:
-    around = tuple(Variant(make(by), False) for by in (_MOVED, -_MOVED))
+    around = tuple(Variant(make(by), False) for by in (MOVED, -MOVED))
     return Mistake(step, cause, Variant(make(0.0), False), around=around)
 
 

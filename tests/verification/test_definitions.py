@@ -167,8 +167,13 @@ def test_valid_keys_of_log_sums_are_those_of_every_item(heads: int, factor: floa
 
 
 def _half_precision_mean(x: Any, weight: Any) -> Any:
-    mean = np.square(x).mean(axis=-1, keepdims=True).astype(np.float16).astype(x.dtype)
-    return x / np.sqrt(mean + np.float32(1e-6)) * weight
+    """Squares are added in pairs, these in pairs, …, in float16: an order of additions that has no name."""
+    d, total = x.shape[-1], np.square(x).astype(np.float16)
+    while total.shape[-1] > 1:
+        odd = total[..., :0] if total.shape[-1] % 2 == 0 else total[..., -1:]
+        pairs = total[..., 0:-1:2] + total[..., 1::2]
+        total = np.concatenate([pairs, odd], axis=-1)
+    return x / np.sqrt(total.astype(x.dtype) / x.dtype.type(d) + np.float32(1e-6)) * weight
 
 
 def _key_decays_by_its_own_gate(q: Any, k: Any, v: Any, g: Any) -> Any:

@@ -595,7 +595,7 @@ _PAIRS = (
           "outputs are taken from the last head to the first", _GROUPS),
     _Pair(_latent(_in_blocks, _dealt), _latent(_in_blocks, _in_blocks), "split", "columns of w_uv are dealt", _LATENT),
     _Pair(_latent(_dealt, _in_blocks), _latent(_in_blocks, _in_blocks), "split", "columns of w_uk are dealt", _LATENT),
-    _Pair(_norm(np.float16), _norm(np.float32), "norm", "all-float16 arithmetic", RMSNorm(eps=1e-6), _FUSED),
+    _Pair(_norm(np.float16), _norm(np.float32), "norm", "the squares are rounded", RMSNorm(eps=1e-6), _FUSED),
     *(_Pair(_merged_in_turn(carry), _merged_in_turn(lambda old, both, new: both), "merge", words)
       for words, carry in (("a log-sum that is the last part's alone", lambda old, both, new: new),
                            ("a log-sum that is the larger one of both", lambda old, both, new: np.maximum(old, new)))),

@@ -102,6 +102,10 @@ class DefinitionSearch(AttentionSearch):
         """See ``AttentionSearch``."""
         return self.flow.changes_of_arrays()
 
+    def narrow_steps(self, several: bool) -> Iterator[Mistake]:
+        """See ``AttentionSearch``."""
+        return self.flow.narrow_steps(self.session.precision, several)
+
     def further(self) -> list[Mistake]:
         """See ``Search``."""
         return self.flow.further(self.names)

@@ -102,6 +102,11 @@ class DefinitionFlow(ABC):
     def further(self, names: frozenset[str]) -> list[Mistake]:
         """Return less likely mistakes, such as changes of any array by rule."""
 
+    def narrow_steps(self, precision: Precision, several: bool) -> Iterator[Mistake]:
+        """Yield the mistakes that a step outside of an attention is computed in a narrower format: one number in it,
+        or ``several``. By default there are none."""
+        yield from ()
+
     @abstractmethod
     def blame_array(self, name: str, step: str = "") -> str:
         """Return the step that a report names for a fault in an array; if it has none, ``step``, or by default the
@@ -450,6 +455,12 @@ class FlowOfStatedSteps(FlowOfWays):
 
         yield from super().changes_of_arrays()
         yield from definition_mistakes.of_computed_arrays(self.definition, self.spec, self.laid)
+
+    def narrow_steps(self, precision: Precision, several: bool) -> Iterator[Mistake]:
+        """See ``DefinitionFlow``."""
+        from symattn.verification.rules import narrow_steps
+
+        return narrow_steps.of_stated_steps(self.spec, precision, self.laid, several)
 
     def compare_steps(self, judged: CaseResult, mistake: Mistake) -> tuple[ComparedStep, ...]:
         """See ``DefinitionFlow``."""

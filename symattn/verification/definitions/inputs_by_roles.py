@@ -213,6 +213,19 @@ class InputsByRoles(InputSource):
             for title, low in numbers.low_rows(maker, rng):
                 if low is not None:
                     yield Case("held out", f"held-out {title}", low)
+        if any(mistake.step == "norm" for mistake in mistakes):
+            inputs = self._draw_normed_rows(session, rng)
+            yield Case("held out", "held-out rows of many sizes before their norms", inputs)
+
+    def _draw_normed_rows(self, session: Session, rng: Random) -> dict[str, Array]:
+        """Draw arrays of which those that a norm takes have rows of many sizes: in what these are squared may show."""
+        inputs = session.maker.make(Sizes(7, 9, 6, 5), FAMILIES["normal"](rng), rng)
+        roles = {step.role for step in self.spec.pipeline(inputs) if step.norm is not None}
+        # The norm of an output takes rows as large as the values.
+        for name in {"v" if role == "output" else role for role in roles} & inputs.keys():
+            sizes = 2.0 ** rng.integers(-12, 13, (*inputs[name].shape[:-1], 1))
+            inputs[name] = session.precision.input.rounded(inputs[name] * sizes)
+        return inputs
 
     def sized(
         self, session: Session, sizes: Mapping[str, int], rng: Random

@@ -27,7 +27,7 @@ from symattn.verification.diagnosis import (
     skipped_keys,
 )
 from symattn.verification.diagnosis.causes import Search, Way
-from symattn.verification.rules import forbidding, softmaxes, tiling
+from symattn.verification.rules import forbidding, narrow_steps, softmaxes, tiling
 from symattn.verification.rules.known_mistakes import yield_mistakes_of_entries
 
 # Candidates beyond would take balls or fresh calls long.
@@ -80,6 +80,11 @@ class AttentionSearch(Search):
         """Yield known mistakes that are many, and seldom it."""
         return ()
 
+    def narrow_steps(self, several: bool) -> Iterator[Mistake]:
+        """Yield the mistakes that a step outside of an attention is computed in a narrower format: one number in it,
+        or ``several``."""
+        yield from ()
+
     def counted_keys(self) -> Iterator[Mistake]:
         """Yield the mistake of wrongly counted keys, of what has other weights than an attention."""
         yield from ()
@@ -102,6 +107,8 @@ class AttentionSearch(Search):
         by_rule = (
             self._by_rule,
             self._yield_storage_mistake,
+            self._by_narrow_number,
+            self._by_narrow_numbers,
             self.with_numbers,
             self._in_floats,
             self._by_arrays,
@@ -143,6 +150,8 @@ class AttentionSearch(Search):
             self._by_weights_of_lengths,
             self._by_rule,
             self._yield_storage_mistake,
+            self._by_narrow_number,
+            self._by_narrow_numbers,
             self._sometimes_in_floats,
         )
 
@@ -309,6 +318,25 @@ class AttentionSearch(Search):
         yield from islice(
             self._yield_distinct_mistakes(screening.best(self, self.wrong, stored)), 1
         )
+
+    def _by_narrow_number(self) -> list[Mistake]:
+        """Return the mistakes of one number in a narrower format that account for nearly all of the error.
+
+        Those with the same numbers so far may have others for the inputs that confirm them.
+        """
+        return self._select_narrow_steps(several=False)[:MAX_MISTAKES_JUDGED]
+
+    def _by_narrow_numbers(self) -> list[Mistake]:
+        """Return the same of several numbers in one step, without those that have the same numbers."""
+        best = self._select_narrow_steps(several=True)
+        return [*islice(self._yield_distinct_mistakes(best), MAX_MISTAKES_JUDGED)]
+
+    def _select_narrow_steps(self, several: bool) -> list[Mistake]:
+        of_norms: Iterable[Mistake] = ()
+        if self.searched is not None:
+            of_norms = narrow_steps.of_attention(*self.searched, self.session.precision, several)
+        narrow = (*self.of_attention(of_norms), *self.narrow_steps(several))
+        return screening.best(self, self.wrong, narrow)
 
     def likely_by_rule(
         self, mistakes: list[Mistake], dim: Sequence[Mistake] = ()

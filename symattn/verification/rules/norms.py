@@ -291,12 +291,13 @@ def _yield_mistakes_of_norms(
     for words, how, exact in yield_wrong_norms(
         kind, spec.eps, axes, has_gain, has_bias, reads_gain
     ):
-        wrong = partial(_normalise_step_by, how)
+        wrong = partial(normalise_step_by, how)
         changes: dict[str, Wrong] = {step.name: wrong for step in steps}
         yield in_stated_steps(spec, steps[0].blames, f"{lead}{words}", changes, exact)
 
 
-def _normalise_step_by(how: Norm, at: At) -> Any:
+def normalise_step_by(how: Norm, at: At) -> Any:
+    """Return the array of a stated step by another norm of what it takes."""
     return how(at.first, at.spec.eps, *_read_gain_and_bias(at))
 
 
