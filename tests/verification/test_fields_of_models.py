@@ -302,6 +302,26 @@ WRONG += [
 ]
 
 
+def standardised(less: int) -> Callable[..., Array]:
+    """Attention whose scores are divided by their deviation."""
+
+    def attention(q: Array, k: Array, v: Array) -> Array:
+        s = q @ k.swapaxes(-1, -2)
+        s = s / (s.std(axis=-1, keepdims=True, ddof=less) + q.dtype.type(1e-6))
+        e = np.exp(s - s.max(axis=-1, keepdims=True))
+        return (e / e.sum(axis=-1, keepdims=True)) @ v
+
+    return attention
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("less", [0, 1])
+def test_scores_divided_by_their_deviation_are_named(less: int) -> None:
+    with np.errstate(all="ignore"):
+        report = verify(standardised(less), Attention(), examples=2, budget=20)
+    assert report.faults[0].code == "scale-by-deviation"
+
+
 @pytest.mark.long
 @pytest.mark.deep
 @pytest.mark.parametrize(("function", "spec"), RIGHT, ids=lambda x: getattr(x, "__name__", ""))

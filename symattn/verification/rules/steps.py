@@ -61,10 +61,28 @@ def apply_step_twice(at: At) -> Any:
 
 
 # -- the scale ---------------------------------------------------------------------------------------------------------
+def _divide_by_deviation(less: int, eps: int | Fraction, at: At) -> Any:
+    """Return scores over the root of the variance of their row plus ε, with ``n - less`` as its divisor.
+
+    Where the variance is 0, scores that are equal stay so.
+    """
+    xp, s, n = at.xp, at.right(), at.n
+    centred = s - xp.mean(s, axis=-1, keepdims=True)
+    variance = xp.sum(centred * centred, axis=-1, keepdims=True) / at.number(max(n - less, 1))
+    return centred / xp.sqrt(xp.where(variance > 0, variance + at.number(eps), at.number(1)))
+
+
 def _yield_scale_step_mistakes(spec: Attention) -> Iterator[Row]:
     if spec.scale != 1 and not not_scaled(spec):
         yield "scores are not scaled", left_out
     yield "scores are also scaled by log n_k", lambda at: at.right() * at.xp.log(at.number(at.n))
+    words = "scores are divided by the standard deviation of their row"
+    yield words, partial(_divide_by_deviation, 0, 0)
+    yield f"{words} (with the divisor n_k − 1)", partial(_divide_by_deviation, 1, 0)
+    yield (
+        f"{words} (as by layer_norm, with ε)",
+        partial(_divide_by_deviation, 0, Fraction(1, 10**5)),
+    )
     if spec.scale is not None:
         if spec.scale != 1:
             yield "the scale is applied twice", apply_step_twice
