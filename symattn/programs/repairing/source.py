@@ -25,6 +25,7 @@ from typing import Any
 from symattn.programs.names import Function
 from symattn.programs.refusing import LIBRARY, installed, is_users_file
 from symattn.programs.repairing import edited_kernels
+from symattn.programs.repairing.defined_operators import DefinedOperators
 from symattn.programs.repairing.holding import (
     TABLES,
     copy_attributes,
@@ -475,6 +476,7 @@ class Sources:
         code, space = _written_in(root)
         self.file = str(code.co_filename) if code else ""
         self.text = FileText(self.file, space)
+        self.operators = DefinedOperators(self.text.lines, self.file, space)
         if self.file:
             self._collect_reachable_objects(root)
 
@@ -508,7 +510,9 @@ class Sources:
         if id(x) in self._objects:
             return
         # Identities, since objects need not be hashable.
-        if isinstance(x, functools.partial):
+        if self.operators.holds(x):
+            self._collect_holder(x, self.operators.parts_of(x))
+        elif isinstance(x, functools.partial):
             self._objects[id(x)] = x
             for part in (x.func, *x.args, *x.keywords.values()):
                 self._collect_reachable_objects(part)
@@ -784,8 +788,12 @@ class _Rebuilt:
 
     def named_value(self, x: Any) -> Any:
         """Return what code gets for an object that it names: a rebuilt one, and what stands in for it."""
-        value = self.value(x)
-        return value if self._stand_in is None else self._stand_in(value)
+        if self._stand_in is None:
+            return self.value(x)
+        if id(x) in self._sources._objects and self._sources.operators.leads_on(x):
+            # What leads to operators stands in by its other attributes.
+            return self._sources.operators.rebuild(x, self.value, self._stand_in(x))
+        return self._stand_in(self.value(x))
 
     def value(self, x: Any) -> Any:
         """Return the rebuilt object in place of a reached one; others as they are."""
@@ -793,7 +801,9 @@ class _Rebuilt:
             return self._made[id(x)]
         if id(x) not in self._sources._objects:
             return x
-        if isinstance(x, functools.partial):
+        if self._sources.operators.holds(x):
+            self._made[id(x)] = self._sources.operators.rebuild(x, self.value, x)
+        elif isinstance(x, functools.partial):
             keywords = {name: self.value(part) for name, part in x.keywords.items()}
             self._made[id(x)] = functools.partial(
                 self.value(x.func), *map(self.value, x.args), **keywords

@@ -247,6 +247,90 @@ def test_the_rule_of_an_operator_of_torch_is_edited(tmp_path: Path) -> None:
     assert _count_right_edits(run, of=3.0, expected=6.0) == 1
 
 
+DEFINED = """
+import torch
+from torch.library import impl
+
+torch.library.define("symattn_tests::{name}", "(Tensor x, float times=1.0) -> Tensor")
+
+{registered}
+
+def keep(ctx, inputs, output):
+    ctx.save_for_backward(inputs[0])
+
+def pull(ctx, g):
+    x, = ctx.saved_tensors
+    return g * (x + 2), None
+
+torch.library.register_autograd("symattn_tests::{name}", pull, setup_context=keep)
+{names}
+
+def run(x):
+    x = torch.tensor(x, requires_grad=True)
+    {call}(x).backward()
+    return float(x.grad)
+"""
+SQUARE = "def square(x, times=1.0):\n    return x * x\n"
+REGISTERED = {
+    "decorated": '@torch.library.impl("symattn_tests::{name}", "cpu")\n' + SQUARE,
+    "imported": '@impl("symattn_tests::{name}", ["cpu", "cuda"])\n' + SQUARE,
+    "default": SQUARE + 'torch.library.impl("symattn_tests::{name}", "default", square)',
+    "by keyword": SQUARE + 'impl("symattn_tests::{name}", "cpu", func=square)',
+}
+CALLED = {
+    "torch.ops.symattn_tests.{name}": "",
+    "torch.ops.symattn_tests.{name}.default": "",
+    "mine.{name}": "mine = torch.ops.symattn_tests",
+    "squared": "squared = torch.ops.symattn_tests.{name}",
+}
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("how", REGISTERED)
+@pytest.mark.parametrize("call", CALLED)
+def test_an_operator_that_is_defined_and_implemented_is_edited(tmp_path: Path, how: str, call: str) -> None:
+    pytest.importorskip("torch")
+    name = f"square_{list(REGISTERED).index(how)}_{list(CALLED).index(call)}"
+    parts = {"{registered}": REGISTERED[how], "{names}": CALLED[call], "{call}": call}
+    text = DEFINED
+    for place, part in (*parts.items(), ("{name}", name)):
+        text = text.replace(place, part)
+    run = loaded(tmp_path, text, function="run")
+    sources = Sources(run)
+    assert {s.function.__name__ for s in sources.functions.values()} == {"run", "square", "keep", "pull"}
+    assert sources.rebuild()(4.0) == run(4.0) == 6
+    assert _count_right_edits(run, of=3.0, expected=6.0) == 1
+
+
+@pytest.mark.torch
+def test_an_operator_with_other_defaults_than_its_function_is_left_as_it_is(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    text = DEFINED.replace("{registered}", REGISTERED["decorated"].replace("=1.0", "=2.0"))
+    text = text.replace("{call}", "torch.ops.symattn_tests.{name}").replace("{names}", "")
+    sources = Sources(loaded(tmp_path, text.replace("{name}", "other_default"), function="run"))
+    assert [s.function.__name__ for s in sources.functions.values()] == ["run"]
+
+
+@pytest.mark.torch
+def test_a_defined_operator_that_writes_into_its_inputs_is_left_as_it_is(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    text = """
+import torch
+
+torch.library.define("symattn_tests::double", "(Tensor(a!) x) -> ()")
+
+@torch.library.impl("symattn_tests::double", "cpu")
+def double(x):
+    x.mul_(2)
+
+def run(x):
+    torch.ops.symattn_tests.double(x)
+    return x
+"""
+    sources = Sources(loaded(tmp_path, text, function="run"))
+    assert [s.function.__name__ for s in sources.functions.values()] == ["run"]
+
+
 @pytest.mark.torch
 def test_an_operator_without_a_rule_has_no_gradient_when_rebuilt(tmp_path: Path) -> None:
     pytest.importorskip("torch")
