@@ -344,7 +344,8 @@ class Field:
                     residues = self.q.multiply(residues, self.q.constants([unit]))
                 whole = np.abs(residues)
                 # undefined ones are of no size
-                reach = int(np.nan_to_num(whole).sum(axis=axis).max(initial=0))
+                sizes = whole if a.defined else np.nan_to_num(whole)
+                reach = int(sizes.sum(axis=axis).max(initial=0))
                 return replace(form * other, size=reach * other.size)
         # Otherwise each of the n terms may be as large as the largest.
         return (x.form * y.form).terms(x.shape[-1])
