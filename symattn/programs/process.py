@@ -146,17 +146,21 @@ def _send_signal_to_processes(processes: Iterable[int], number: int) -> None:
 class Waiting:
     """A wait for a process, ``over`` once it has worked, or been idle, for ``limit`` seconds.
 
-    It is idle if it works, or waits for a processor, for less than a share ``idle`` of the time: usually 2 %.
+    It is idle if it works, or waits for a processor, for less than a share ``idle`` of the time: usually 2 %. Of a
+    process that ``is_new`` all processor time counts.
     """
 
-    def __init__(self, process: int, limit: float, idle: float | None = None) -> None:
+    def __init__(
+        self, process: int, limit: float, idle: float | None = None, is_new: bool = False
+    ) -> None:
         self._process, self._limit, self._began = process, limit, time.monotonic()
         self._idle = idle
-        self._before: tuple[float, float] | None = None
+        # To read what another process has spent so far, all processes of the machine are read.
+        self._before: tuple[float, float] | None = (0.0, 0.0) if is_new else None
 
     @property
     def over(self) -> bool:
-        """Return whether the limit is reached. Processor time counts from the first call of this property."""
+        """Return whether the limit is reached. Processor time counts from the first call, unless the process is new."""
         if self._before is None:
             self._before = time_spent(self._process)
         wall = time.monotonic() - self._began
@@ -309,7 +313,7 @@ def apart(task: Callable[[], Iterable[object]], seconds: float) -> list[Any]:
         _work_in_process_copy(task, writing, seconds)
     os.close(writing)
     try:
-        answers, ended = _read_pipe_until_limit(reading, Waiting(copy, seconds))
+        answers, ended = _read_pipe_until_limit(reading, Waiting(copy, seconds, is_new=True))
     finally:
         os.close(reading)
         with contextlib.suppress(ProcessLookupError):
