@@ -222,15 +222,6 @@ def is_integer_within(value: object, least: int, most: float = inf) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
-def plain_integers(
-    values: tuple[object, ...], named: dict[str, object]
-) -> tuple[tuple[object, ...], dict[str, object]]:
-    """Return the arguments of a call with integers of NumPy as those of Python."""
-    return tuple(map(plain_integer, values)), {
-        name: plain_integer(value) for name, value in named.items()
-    }
-
-
 def answering(function: _Function) -> _Function:
     """Decorate a function so that a call that does not match its signature raises InputError with one line, and that
     integers of NumPy count as integers."""
@@ -238,7 +229,8 @@ def answering(function: _Function) -> _Function:
     @wraps(function)
     def called(*values: object, **named: object) -> Any:
         __tracebackhide__ = True
-        values, named = plain_integers(values, named)
+        values = tuple(map(plain_integer, values))
+        named = {name: plain_integer(value) for name, value in named.items()}
         # The signature is looked at only if the call fails, since calls are frequent.
         try:
             return function(*values, **named)
