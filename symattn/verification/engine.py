@@ -696,6 +696,7 @@ def _try_all_groups(session: Session) -> None:
     if session.verdict_alone and session.known == 0:
         _try_memory(session, rng)
     _try_later(session, subject.source.later(), rng)
+    _try_norms_of_small_rows(session, rng)
     session.progress("accuracy")
     # fewer random inputs if faults are known, which these only help to name, or if residues have decided
     few = max(session.examples // 4, min(power.LEAST, session.examples))
@@ -922,6 +923,18 @@ def yield_cases_of_fewer_sizes(
                 if most * _SHRUNK <= max(sizes.values()):
                     fewer = {n: min(size, most) for n, size in sizes.items()}
                     yield cases_of(fewer, f"no size beyond {most}")
+
+
+def _try_norms_of_small_rows(session: Session, rng: np.random.Generator) -> None:
+    """Run the group of norms if all wrong calls have lost their numbers, as rows of zeros do without ε.
+
+    A cause must explain wrong numbers, which small rows then have.
+    """
+    wrong = [r for r in session.records if r.finding is not None]
+    is_lost = all(r.finding == "not finite" for r in wrong)
+    norms = session.subject.source.later().get("norms")
+    if wrong and is_lost and norms is not None and not session.verdict_alone:
+        _try_group(session, "norms", norms, rng, _ENOUGH)
 
 
 def _try_last(session: Session, rng: np.random.Generator) -> None:
