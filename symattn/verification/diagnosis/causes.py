@@ -470,7 +470,9 @@ class Search(ABC):
         place = next(k for k, p in enumerate(judged.parts) if p is part)
         # Ways around a fitted number show how far its uncertainty moves the output.
         moved = (np.abs(self.run_way(judged, way)[place] - wrong) for way in mistake.around)
-        return np.asarray(_BESIDE * legal + sum(moved))
+        # A way around that is 0/0 says nothing: exponentials of 0 are exact, and not below 1 as in that way.
+        known = (np.where(np.isnan(x), 0.0, x) for x in moved)
+        return np.asarray(_BESIDE * legal + sum(known))
 
     # -- in float64 ----------------------------------------------------------------------------------------------------
     def outputs(self, judged: CaseResult, mistake: Mistake | None) -> Outputs:
