@@ -405,3 +405,42 @@ def test_a_norm_without_eps_keeps_no_results(put: Callable[..., None]) -> None:
     (fault,) = verify(attention, replace(ONE, eps=VANISHING_EPS), precision=half, examples=8).faults
     assert fault.step == "norm"
     assert "in the norm of the output: ε is left out" in (fault.cause or "").split("; or ")
+
+
+def _normed(read: Any, arrays: str) -> Any:
+    """Attention with norms of some arrays, whose mean squares become divisors by ``read``."""
+
+    def program(q: Array, k: Array, v: Array) -> Array:
+        made = {"q": q, "k": k, "v": v}
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            for name in arrays:
+                square = np.square(made[name]).mean(axis=-1, keepdims=True)
+                made[name] = made[name] / read(square)
+            scores = made["q"] @ made["k"].swapaxes(-1, -2)
+            scores = scores / np.sqrt(q.dtype.type(q.shape[-1]))
+            e = np.exp(scores - scores.max(axis=-1, keepdims=True))
+            return e / e.sum(axis=-1, keepdims=True) @ made["v"]
+
+    return program
+
+
+def _add_outside(square: Array) -> Array:
+    return np.sqrt(square) + square.dtype.type(1e-6)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("program", "definition", "precision", "words"),
+    [
+        (_normed(np.sqrt, "v"), {"value_norm": "rms"}, "float32", "in the norm of the values: ε is left out"),
+        (_normed(np.sqrt, "qk"), {"qk_norm": "rms"}, "float32", "ε is left out"),
+        (_normed(_add_outside, "qk"), {"qk_norm": "rms"}, "float16", "ε is added to the root of the mean square"),
+    ],
+)  # fmt: skip
+def test_a_missing_or_misplaced_eps_is_named_beside_rows_of_zeros(
+    program: Any, definition: dict[str, Any], precision: str, words: str
+) -> None:
+    """0/0 shows no number; and what is left of tiny scores in float16 looks like much else."""
+    (fault,) = verify(program, Attention(eps=1e-6, **definition), precision=precision).faults
+    assert fault.step == "norm", fault.message
+    assert (fault.cause or "").startswith(words), fault.message

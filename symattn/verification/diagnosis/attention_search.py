@@ -279,8 +279,16 @@ class AttentionSearch(Search):
 
     def _by_rule(self) -> Iterator[Mistake]:
         """Yield likely changes of entries of an array, and known mistakes that balls cannot show."""
-        dim = self.dim if self.floats_decide else ()
+        dim = (*self._open_to_balls(), *self.dim) if self.floats_decide else ()
         return self.likely_by_rule([*self.entries_of_attention()], dim)
+
+    def _open_to_balls(self) -> Iterator[Mistake]:
+        """Yield clear mistakes that account for nearly all of the error, and that balls do not decide: in half formats
+        the bound of a mistake on tiny numbers may allow any."""
+        few = [*self.wrong[:MAX_CASES_COMPARED], *self.right[:MAX_RIGHT_IN_FLOATS]]
+        for mistake in screening.best(self, self.wrong, self.clear):
+            if all(self.explains(judged, mistake) is not False for judged in few):
+                yield mistake
 
     def widths_of_tiles(self) -> Iterator[Mistake]:
         """Yield the mistakes of tiles of other widths than the usual ones, as the lengths leave possible."""
