@@ -7,21 +7,23 @@ independent, and those of one array have its law, with these cumulants; an unkno
     E[a_{i₁} ⋯ a_{i_r}] = Σ over partitions of {1, …, r}  Π over parts B  κ_{|B|} [all i_b with b in B are equal]
 
 as joint cumulants of independent numbers are 0, so that only those of an entry with itself remain (V. P. Leonov,
-A. N. Shiryaev, 1959). Entries of different arrays multiply.
+A. N. Shiryaev, 1959). The mean over several arrays is the mean over one after the other, as they are independent.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import count, product
+from collections import Counter, defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from itertools import combinations, count, product
+from math import comb, prod
 
 from symattn.proof import checker_clearing
 from symattn.proof.checker_reading import (
     BINDERS,
     CheckedNode,
     Record,
-    Rejected,
     array_of,
     expect,
     expect_few,
@@ -30,12 +32,10 @@ from symattn.proof.checker_reading import (
     read,
     renamed,
 )
+from symattn.proof.checker_simplifying import Simplifying
 
 _NUMBERS = re.compile("[0-9]+")
 _LAW, _OWN = "law of ", "in a mean "  # the second begins the names of the checker's own indices
-_PARTITIONS = (1, 1, 2, 5, 15, 52, 203, 877, 4140)  # of 0, 1, 2, … letters
-# The number of partitions grows fast, so the order is limited.
-_HIGHEST = len(_PARTITIONS) - 1  # order of a moment
 # An unknown cumulant, which no moment may use.
 _ANY = node("function", [number(0)], "any")
 Laws = Mapping[str, tuple[CheckedNode, ...]]
@@ -103,7 +103,12 @@ def _replace_means_by_moments(x: CheckedNode, fresh: Iterator[int]) -> CheckedNo
     if _is_mean(x):
         laws = _read_laws_of_mean(x.below[1:])
         _expect_apart(x.below[0], laws)
-        return _Mean(laws, fresh).of(x.below[0])
+        # Of all letters at once: a quotient q / k has no mean, although that of q is 0.
+        _expect_polynomial(x.below[0], laws)
+        result = x.below[0]
+        for name, law in laws.items():
+            result = _MeanOverArray(name, law, fresh).of(result)
+        return result
     if not x.below:
         return x
     return x.of(_replace_means_by_moments(y, fresh) for y in x.below)
@@ -138,48 +143,62 @@ def _expect_apart(x: CheckedNode, laws: Laws) -> None:
             )
 
 
-class _Mean:
-    """The operator E, with the laws of the random arrays by name."""
+def _expect_polynomial(x: CheckedNode, laws: Laws) -> None:
+    """Reject what is not a polynomial in the letters of arrays with a law."""
+    # Nested means would need conditional laws.
+    expect(not _is_mean(x), "a mean of a mean")
+    if x.kind == "letter" or not _is_random(x, laws):
+        return
+    # Exponentials and other functions have no moments by cumulants of finite order, and a divisor
+    # must be a constant of the mean.
+    polynomial = x.kind in ("sum", "product", "total") or (
+        x.kind == "ratio" and not _is_random(x.below[1], laws)
+    )
+    expect(polynomial, "a mean of what is not a polynomial in random letters")
+    for y in x.below:
+        _expect_polynomial(y, laws)
 
-    def __init__(self, laws: Laws, fresh: Iterator[int]) -> None:
-        self.laws, self.fresh = laws, fresh
+
+def _is_random(x: CheckedNode, arrays: Container[str]) -> bool:
+    return any(array_of(y.label) in arrays for y in x.letters())
+
+
+class _MeanOverArray:
+    """The operator E over the entries of one array, the letters of other arrays being fixed."""
+
+    def __init__(self, array: str, law: Sequence[CheckedNode], fresh: Iterator[int]) -> None:
+        self.array, self.law, self.fresh = array, law, fresh
+        self.count = 0
 
     def of(self, x: CheckedNode) -> CheckedNode:
-        result, every = [], self._expand_under_mean(x)
-        # Partitions are counted first, since their number may be enormous.
-        expect_few(
-            sum(
-                _PARTITIONS[min(len(same), _HIGHEST)]
-                for _, fs in every
-                for same in self._of_each(fs)
-            )
-        )
-        for indices, factors in every:
-            of_each = self._of_each(factors)
-            random = [f for same in of_each for f in same]
+        simplify = Simplifying(frozenset())
+        result: list[CheckedNode] = []
+        for indices, factors in self._expand_under_mean(x):
+            random = [f for f in factors if self._is_entry(f)]
             expect(
                 # Under a permutation it is unknown which entries are the same.
                 all(len(i) == 1 for f in random for i in f.indices),
                 "random letters under a permutation",
             )
-            fixed = [f for f in factors if f not in random]
-            body = checker_clearing.product(
-                [number(1), *fixed, *map(self._moment_of_one_array, of_each)]
-            )
-            # Outer sums come first in the list, so binders are added from the innermost on.
-            for name, sort in reversed(indices):
-                body = node("total", [body], name, (sort,))
-            result.append(body)
-        return checker_clearing.plus(result)
+            fixed = [f for f in factors if not self._is_entry(f)]
+            labels = dict.fromkeys(f.label for f in random)
+            moments = [self._moment([f for f in random if f.label == label]) for label in labels]
+            expect_few(len(result) + prod(map(len, moments)))
+            for choice in product(*moments):
+                body = checker_clearing.product([number(1), *fixed, *choice])
+                # Outer sums come first in the list, so binders are added from the innermost on.
+                # Each is simplified at once, which lets the relations remove indices.
+                for name, sort in reversed(indices):
+                    body = simplify(node("total", [body], name, (sort,)))
+                result.append(body)
+        return _join_like_terms(result)
 
-    def _is_random(self, x: CheckedNode) -> bool:
-        return any(array_of(y.label) in self.laws for y in x.letters())
+    def _is_entry(self, x: CheckedNode) -> bool:
+        return x.kind == "letter" and array_of(x.label) == self.array
 
     def _expand_under_mean(self, x: CheckedNode) -> list[Term]:
         """Return ``x`` as a sum of products, each under sums over indices with fresh names."""
-        # Nested means would need conditional laws.
-        expect(not _is_mean(x), "a mean of a mean")
-        if x.kind == "letter" or not self._is_random(x):
+        if x.kind == "letter" or not _is_random(x, (self.array,)):
             return [((), (x,))]
         if x.kind == "sum":
             return [term for y in x.below for term in self._expand_under_mean(y)]
@@ -201,41 +220,63 @@ class _Mean:
             name = f"{_OWN}{next(self.fresh)}"
             inner = self._expand_under_mean(renamed(x.below[0], x.label, name))
             return [(((name, x.sorts[0]), *indices), factors) for indices, factors in inner]
-        # A divisor without random letters is a constant of the mean.
-        if x.kind == "ratio" and not self._is_random(x.below[1]):
-            over = x.of([number(1), x.below[1]])
-            return [
-                (indices, (*factors, over))
-                for indices, factors in self._expand_under_mean(x.below[0])
-            ]
-        # Exponentials and other functions have no moments by cumulants of finite order.
-        raise Rejected("a mean of what is not a polynomial in random letters")
-
-    def _of_each(self, factors: Sequence[CheckedNode]) -> list[list[CheckedNode]]:
-        """Return the random letters among the factors, grouped by array."""
-        random = [f for f in factors if f.kind == "letter" and array_of(f.label) in self.laws]
+        # Of a polynomial, what is left is a quotient by a constant of the mean.
+        over = x.of([number(1), x.below[1]])
         return [
-            [f for f in random if f.label == name]
-            for name in dict.fromkeys(f.label for f in random)
+            (indices, (*factors, over)) for indices, factors in self._expand_under_mean(x.below[0])
         ]
 
-    def _moment_of_one_array(self, letters: Sequence[CheckedNode]) -> CheckedNode:
-        """Return E of a product of entries of one array."""
-        expect(len(letters) <= _HIGHEST, "a moment of an order that is too high")
-        law = self.laws[array_of(letters[0].label)]
-        terms = []
-        for parts in _yield_list_partitions(letters):  # Π κ_{|B|} [all entries of B are the same]
-            known = [law[len(part) - 1] if len(part) <= len(law) else _ANY for part in parts]
+    def _moment(self, letters: Sequence[CheckedNode]) -> list[CheckedNode]:
+        """Return terms that add up to E of a product of entries."""
+        known: dict[tuple[CheckedNode, ...], list[CheckedNode]] = {(): [number(1)]}
+
+        def moment(entries: tuple[CheckedNode, ...]) -> list[CheckedNode]:
+            if entries not in known:
+                known[entries] = list(self._split_off_first_part(entries, moment))
+            return known[entries]
+
+        # Equal letters stand together, so that equal parts are found together.
+        return moment(tuple(sorted(letters, key=lambda y: y.own_form)))
+
+    def _split_off_first_part(
+        self,
+        entries: tuple[CheckedNode, ...],
+        moment: Callable[[tuple[CheckedNode, ...]], list[CheckedNode]],
+    ) -> Iterator[CheckedNode]:
+        """Yield κ_{|B|} [all entries of B are the same], for each part B with the first entry, times the terms of the
+        moment of the entries outside of B."""
+        first, others = entries[0], entries[1:]
+        for order in range(1, len(entries) + 1):
+            cumulant = self.law[order - 1] if order <= len(self.law) else _ANY
             # A vanishing cumulant removes the term, even if the others are unknown.
-            if any(k.kind == "number" and k.label == 0 for k in known):
+            if cumulant.kind == "number" and cumulant.label == 0:
                 continue
-            expect(
-                not any(k.kind == "function" and k.label == "any" for k in known),
-                "a cumulant that is not assumed",
-            )
-            alone = (y for part in parts for y in _all_one(part))
-            terms.append(checker_clearing.product([number(1), *known, *alone]))
-        return checker_clearing.plus(terms or [number(0)])
+            # Parts are counted before they are formed, since their number may be enormous.
+            self._expect_few_more(comb(len(others), order - 1))
+            for part, times in Counter(combinations(others, order - 1)).items():
+                rest = moment(tuple((Counter(others) - Counter(part)).elements()))
+                unknown = cumulant.kind == "function" and cumulant.label == "any"
+                expect(not (rest and unknown), "a cumulant that is not assumed")
+                self._expect_few_more(len(rest))
+                factors = [number(times), cumulant, *_all_one((first, *part))]
+                yield from (checker_clearing.product([*factors, term]) for term in rest)
+
+    def _expect_few_more(self, more: int) -> None:
+        self.count += more
+        expect_few(self.count)
+
+
+def _join_like_terms(xs: Iterable[CheckedNode]) -> CheckedNode:
+    """Return the sum of ``xs``, with the coefficients of like terms added up."""
+    coefficients: defaultdict[str, Fraction] = defaultdict(Fraction)
+    terms: dict[str, CheckedNode] = {}
+    for term in (t for x in xs for t in (x.below if x.kind == "sum" else (x,))):
+        parts = checker_clearing.factors(term)
+        rest = checker_clearing.product(f for f in parts if f.kind != "number")
+        coefficients[rest.own_form] += prod(f.label for f in parts if f.kind == "number")
+        terms.setdefault(rest.own_form, rest)
+    joined = [checker_clearing.times(number(coefficients[f]), y) for f, y in terms.items()]
+    return checker_clearing.plus(joined or [number(0)])
 
 
 def _all_one(part: Sequence[CheckedNode]) -> Iterator[CheckedNode]:
@@ -246,16 +287,3 @@ def _all_one(part: Sequence[CheckedNode]) -> Iterator[CheckedNode]:
         # All indices of both entries must agree.
         for i, j, sort in zip(first.indices, other.indices, first.sorts, strict=True):
             yield node("is", (), "=", (sort, sort), (i, j))
-
-
-def _yield_list_partitions(xs: Sequence[CheckedNode]) -> Iterator[list[list[CheckedNode]]]:
-    """Yield all partitions of a list."""
-    if not xs:
-        yield []
-        return
-    for parts in _yield_list_partitions(xs[:-1]):
-        # The last element joins each part in turn, or is a part of its own.
-        for n, part in enumerate(parts):
-            joined_part = [*part, xs[-1]]
-            yield [*parts[:n], joined_part, *parts[n + 1 :]]
-        yield [*parts, [xs[-1]]]

@@ -12,11 +12,12 @@ A. N. Shiryaev, On a method of calculation of semi-invariants (1959).
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import chain, islice, product
+from functools import cache, partial
+from itertools import chain, combinations, islice, product
 from math import prod
 from typing import Any
 
@@ -27,11 +28,14 @@ from symattn.arrays.index import expressions as ex
 from symattn.arrays.index.building import (
     add,
     as_written,
+    constant,
     divide,
+    factors,
     kept,
     multiply,
     predicate,
     substitute,
+    terms,
     total,
 )
 from symattn.arrays.index.positions import as_number, in_sizes
@@ -43,6 +47,7 @@ from symattn.proof.signs import array_of
 Cumulants = tuple[Any | None, ...]
 Drawn = Callable[[Mapping[str, Any]], Sequence[Any]]
 Outcomes = Callable[..., Sequence[tuple[Any, Any]]]
+TERMS = 20_000  # the most terms of a moment of one array, multiplied out
 OUTCOMES = 150  # the most outcomes that an expectation in numbers enumerates
 
 
@@ -166,57 +171,82 @@ class Expectation:
 
     def of(self, x: ex.Expression) -> ex.Expression:
         """Return E of an index expression that is a polynomial in random letters."""
-        return add(
-            *[
-                _sum_over_bound_indices(bound, self._of_product(parts))
-                for bound, parts in _expand_random_products(x, self._has_random_letter)
-            ]
-        )
+        # Of all letters at once: a quotient q / k has no mean, although that of q is 0.
+        _check_polynomial(x, self._has_random_letter)
+        # By independence the mean over all arrays is the mean over one after the other. Like terms
+        # join in between, so that a power of q·k takes few partitions.
+        for name in self.laws:
+            x = self._mean_over_array(x, name)
+        return x
 
     def _has_random_letter(self, x: ex.Expression) -> bool:
-        return (
-            array_of(x) in self.laws
-            if isinstance(x, ex.Letter)
-            else any(map(self._has_random_letter, x.children))
-        )
+        if isinstance(x, ex.Letter):
+            return array_of(x) in self.laws
+        return any(map(self._has_random_letter, x.children))
 
-    def _of_product(self, parts: tuple[ex.Expression, ...]) -> ex.Expression:
-        letters: dict[str, list[ex.Letter]] = defaultdict(list)
-        fixed = []
-        for x in parts:
-            if isinstance(x, ex.Letter) and self._has_random_letter(x):
-                letters[x.name].append(x)
-            else:
-                fixed.append(x)
-        # Entries of different arrays are independent: the mean of the product is the product.
-        return multiply(*fixed, *[self._moment_of_array_entries(same) for same in letters.values()])
+    def _mean_over_array(self, x: ex.Expression, name: str) -> ex.Expression:
+        """Return E over the entries of one array, the letters of other arrays being fixed."""
 
-    def _moment_of_array_entries(self, letters: list[ex.Letter]) -> ex.Expression:
-        """Return E of a product of entries of one array."""
+        def is_random(y: ex.Expression) -> bool:
+            if isinstance(y, ex.Letter):
+                return array_of(y) == name
+            return any(map(is_random, y.children))
+
+        if not is_random(x):
+            return x
+        means = []
+        for bound, parts in _expand_random_products(x, is_random):
+            letters: dict[str, list[ex.Letter]] = defaultdict(list)
+            fixed = []
+            for y in parts:
+                if isinstance(y, ex.Letter) and is_random(y):
+                    letters[y.name].append(y)
+                else:
+                    fixed.append(y)
+            # Blocks of one array have no entry in common. Each term is summed by itself: there its
+            # predicates remove indices.
+            for choice in product(*map(self._terms_of_moment, letters.values())):
+                means.append(_sum_over_bound_indices(bound, multiply(*fixed, *choice)))
+        return _join_like_terms(add(*means))
+
+    def _terms_of_moment(self, letters: Sequence[ex.Letter]) -> list[ex.Expression]:
+        """Return terms, without sums of predicates, that add up to E of a product of entries."""
         # Under a permutation it is unknown which entries are the same.
         if any(i.image for x in letters for i in x.indices):
             raise Refused("moments: random letters under a permutation")
         name = array_of(letters[0])
-        cumulants, terms = self._cumulants_of_array(name), []
-        for blocks in _set_partitions(letters):
-            orders = sorted(map(len, blocks))
-            weights = [cumulants[n - 1] if n <= len(cumulants) else None for n in orders]
-            # A vanishing cumulant removes the term, even if others are unknown.
-            if ex.ZERO not in weights:
-                known = [w for w in weights if w is not None]
-                if len(known) < len(weights):
-                    raise Refused(
-                        f"moments: the moment of order {orders[-1]} of {name} is not assumed"
-                    )
-                same = (
-                    (i, j)
-                    for b in blocks
-                    for x in b[1:]
-                    for i, j in zip(b[0].indices, x.indices, strict=True)
-                )
-                equal = [predicate("=", i, j) for i, j in same]
-                terms.append(multiply(*known, *equal))
-        return add(*terms)
+        cumulants = self._cumulants_of_array(name)
+
+        @cache
+        def moment(entries: tuple[ex.Letter, ...]) -> list[ex.Expression]:
+            if not entries:
+                return [ex.ONE]
+            # The block of the first entry, in all ways, times the moment of the other entries.
+            first, others = entries[0], entries[1:]
+            result: list[ex.Expression] = []
+            for order in range(1, len(entries) + 1):
+                cumulant = cumulants[order - 1] if order <= len(cumulants) else None
+                # A vanishing cumulant removes the term, even if others are unknown.
+                if cumulant is ex.ZERO:
+                    continue
+                for block, times in Counter(combinations(others, order - 1)).items():
+                    rest = moment(_without(others, block))
+                    # Where the rest has a mean of 0, even an unknown cumulant does not count.
+                    if not rest:
+                        continue
+                    if cumulant is None:
+                        raise Refused(
+                            f"moments: the moment of order {order} of {name} is not assumed"
+                        )
+                    factor = multiply(constant(times), cumulant, *_all_equal(first, block))
+                    result += [multiply(factor, x) for x in rest]
+                    if len(result) > TERMS:
+                        raise Refused(f"moments: a moment of more than {TERMS} terms")
+            return result
+
+        # Equal letters stand together, so that equal choices of them are equal tuples.
+        together = (x for kind in dict.fromkeys(letters) for x in letters if x == kind)
+        return moment(tuple(together))
 
     def _cumulants_of_array(self, name: str) -> tuple[ex.Expression | None, ...]:
         # Cumulants are lifted once for each array.
@@ -268,6 +298,18 @@ def multiplied_out(x: ex.Expression) -> ex.Expression:
     )
 
 
+def _check_polynomial(x: ex.Expression, random: Callable[[ex.Expression], bool]) -> None:
+    """Raise Refused unless ``x`` is a polynomial in random letters."""
+    if not random(x) or isinstance(x, ex.Letter):
+        return
+    if not isinstance(x, (ex.Sum, ex.Product, ex.Total, ex.Ratio)) or (
+        isinstance(x, ex.Ratio) and random(x.children[1])
+    ):
+        raise Refused(f"moments: {type(x).__name__.lower()} of random letters is not a polynomial")
+    for y in x.children:
+        _check_polynomial(y, random)
+
+
 def _expand_random_products(
     x: ex.Expression, random: Callable[[ex.Expression], bool]
 ) -> list[tuple[tuple[ex.Index, ...], tuple[ex.Expression, ...]]]:
@@ -302,17 +344,31 @@ def _sum_over_bound_indices(bound: Sequence[ex.Index], x: ex.Expression) -> ex.E
     return x
 
 
-def _set_partitions(xs: Sequence[ex.Letter]) -> Iterator[list[list[ex.Letter]]]:
-    if not xs:
-        yield []
-        return
-    # The first element alone, or joined to each block of a partition of the rest.
-    first, rest = xs[0], xs[1:]
-    for blocks in _set_partitions(rest):
-        yield [[first], *blocks]
-        for n, block in enumerate(blocks):
-            joined = [first, *block]
-            yield [*blocks[:n], joined, *blocks[n + 1 :]]
+def _without(xs: Sequence[ex.Letter], taken: Sequence[ex.Letter]) -> tuple[ex.Letter, ...]:
+    rest = list(xs)
+    for x in taken:
+        rest.remove(x)
+    return tuple(rest)
+
+
+def _all_equal(first: ex.Letter, others: Sequence[ex.Letter]) -> Iterator[ex.Expression]:
+    """Yield the predicates by which entries of one array are the same one."""
+    for x in others:
+        yield from map(partial(predicate, "="), first.indices, x.indices)
+
+
+def _join_like_terms(x: ex.Expression) -> ex.Expression:
+    """Return a sum with the coefficients of like terms added up."""
+    free = {i: ("free", n) for n, i in enumerate(sorted(x.free))}
+    coefficients: defaultdict[ex.Canonical, Fraction] = defaultdict(Fraction)
+    terms_by_form: dict[ex.Canonical, ex.Expression] = {}
+    for term in terms(x):
+        numbers = [f.value for f in factors(term) if isinstance(f, ex.Constant)]
+        rest = multiply(*[f for f in factors(term) if not isinstance(f, ex.Constant)])
+        form = ex.canonical(rest, free)
+        coefficients[form] += prod(numbers)
+        terms_by_form.setdefault(form, rest)
+    return add(*[multiply(constant(coefficients[form]), y) for form, y in terms_by_form.items()])
 
 
 HALF = Fraction(1, 2)
@@ -331,7 +387,7 @@ def _two_point_outcomes(m: Array, s: Array) -> list[tuple[Any, Fraction]]:
 
 NORMAL = EntryLaw(
     (),
-    lambda: (0, 1, *[0] * 10),
+    lambda: (0, 1, *[0] * 22),
     lambda: [
         (-_root_of_three(), Fraction(1, 6)),
         (0, Fraction(2, 3)),
@@ -340,7 +396,8 @@ NORMAL = EntryLaw(
     finer=lambda: _SEVEN,
     said=("are N(0, 1)",),
 )
-"""N(0, 1); the concrete law has three values and the moments up to the fifth, the finer one up to the seventh."""
+"""N(0, 1), with cumulants up to order 24; the concrete law has three values and the moments up to the fifth, the finer
+one up to the seventh."""
 
 # Of 180, at −3 to 3: their moments up to the seventh are 0, 1, 0, 3, 0, 15, 0.
 _WEIGHTS = (1, 9, 45, 70, 45, 9, 1)

@@ -78,6 +78,7 @@ _GROWS = pr.relation(BETA, "→", pr.Name("∞"))
 _TIES = Glossary({"u": "r", "β": ""}, {}, {"i": "r"}, positive=("u", "β"))
 _SUM = 1 / pr.Fence("round", 2 + over("sum", E ** (-(BETA * UI))))
 
+_FOR_ONE_ENTRY = SIGMA**2 * (SIGMA**2 + 2 * MU**2)
 RULES: dict[str, Callable[[], list[Record]]] = {
     "squares": lambda: steps(pr.equals(norm(X - Y), norm(Y - X)), _ROW),
     "logarithm": lambda: steps(pr.equals(T, pr.call("log", E**T * 1)), Glossary({"t": ""})),
@@ -105,8 +106,13 @@ RULES: dict[str, Callable[[], list[Record]]] = {
         SIGMA**2 * (SIGMA**2 + 2 * MU**2) / D_K,
         _SCORE,
     ),
+    # A product of sums: its form, multiplied out, is no normal form of it, so that a premise is needed.
     "a value at a size": lambda: steps(
-        pr.equals(pr.At(var(s()), pr.equals(D_K, 9)), 9 * (SIGMA**2 * (SIGMA**2 + 2 * MU**2))), _SCORE
+        pr.equals(
+            pr.At(var(s()) * pr.Fence("round", 1 + var(s())), pr.equals(D_K, 9)),
+            9 * _FOR_ONE_ENTRY * pr.Fence("round", 1 + 9 * _FOR_ONE_ENTRY),
+        ),
+        _SCORE,
     ),
     "roots of sizes": lambda: steps(pr.equals(D_K * MU**2 / pr.Root(D_K), pr.Root(D_K) * MU**2), _SCORE),
 }

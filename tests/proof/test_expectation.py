@@ -244,6 +244,9 @@ FALSE_MEANS = {
     "two laws in one mean": equation(mean(XI, LAW, ["function", "law of x", ONE]), ONE),
     "a law that is random": equation(mean(XI, ["function", "law of x", S], ["function", "law of s", ONE]), S),
     "no polynomial": equation(mean(["exp", XI]), ["exp", NOUGHT]),
+    "no polynomial beside a mean of 0": equation(
+        mean(["product", XI, ["exp", YI]], LAW, ["function", "law of y", NOUGHT, ONE]), NOUGHT
+    ),
     "in a permutation": equation(mean(["product", permuted(XI), XI]), VARIANCE),
     "a mean of a mean": equation(mean(["product", mean(XI), XI]), NOUGHT),
     "a positive letter": equation(mean(XI), NOUGHT, positive=["x"]),
