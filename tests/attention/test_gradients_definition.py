@@ -1,5 +1,6 @@
 """The derivative of the definition against difference quotients in balls; the backward pass in steps against it."""
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from symattn import (
     Attention,
+    Buckets,
     Disentangled,
     InputError,
     Refused,
@@ -312,6 +314,65 @@ def test_steps_agree_at_sizes_that_models_have() -> None:
     g = of.letters(6, 70, 40)
     by_tape, in_steps = vjp(spec, g, given, "qkv"), by_steps(spec, g, given)
     assert all(of.compared(by_tape[n], in_steps[n])[0].all() for n in "qkv")
+
+
+def put_step(monkeypatch: pytest.MonkeyPatch, name: str, **record: Any) -> None:
+    """Change the record of a step in every attention that has it."""
+    steps_of = Attention.pipeline
+
+    def changed(spec: Attention, names: Any) -> tuple[Any, ...]:
+        return tuple(replace(step, **record) if step.name == name else step for step in steps_of(spec, names))
+
+    monkeypatch.setattr(Attention, "pipeline", changed)
+
+
+#: Steps of scores that have no formula of their own in a backward pass.
+STEPS_OF_SCORES: dict[str, Any] = {
+    "cubes": lambda s, t: s * s * s,
+    "exponentials": lambda s, t: s.__array_namespace__().exp(s) - s,
+    "centred rows": lambda s, t: s - _sums(s) / 5,
+    "squares times an input": lambda s, t: s * s * t[:, None, None],
+    "keys in reverse": lambda s, t: s[..., ::-1] * s,
+}
+
+
+@pytest.mark.parametrize("fields", [{}, {"causal": True, "fully_masked": "nan"}, {"softcap": 2}], ids=str)
+@pytest.mark.parametrize("what", STEPS_OF_SCORES)
+def test_any_step_of_scores_is_passed_back(what: str, fields: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = STEPS_OF_SCORES[what]
+    put_step(monkeypatch, "tempered", run=run, of=("scaled", "scale"), errors="rounded", written="@0")
+    spec = Attention(heads=2, temperature=0.1, scale="given", **fields)
+    rng, shapes = np.random.default_rng(3), {"q": (2, 3, 4), "k": (2, 5, 4), "v": (2, 5, 3), "scale": (2,)}
+    inputs = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
+    g = rng.standard_normal((2, 3, 3))
+    by_tape, in_steps = vjp(spec, g, inputs, "qkv"), by_steps(spec, g, inputs)
+    assert all(np.allclose(by_tape[n], in_steps[n], rtol=1e-11, atol=1e-13) for n in "qkv")
+    formulas = BackwardPass(attention=spec).write_formulas([*inputs, "do"])
+    assert [line for line in formulas if "dS_τ = back(" in line]
+
+
+def test_a_number_added_to_scores_needs_no_step_back() -> None:
+    spec = Attention(bias=True, position=Buckets(number=4))
+    assert not [line for line in BackwardPass(attention=spec).write_formulas("qkv") if "dS_bias" in line]
+
+
+@pytest.mark.parametrize(
+    ("name", "record", "read"),
+    [
+        ("tempered", {"run": lambda s, q: s * q[..., :1], "of": ("scaled", "q")}, "'q' besides 'scaled'"),
+        ("tau", {"run": lambda s: s.sum(axis=-1), "errors": "own"}, "'tau' besides 'scaled'"),
+        ("tempered", {"run": lambda t, s: s * s, "of": ("tau", "scaled")}, "'scaled' besides 'tau'"),
+        ("weights", {"run": lambda s, v: s @ v @ v.mT, "of": ("tempered", "v")}, "'v' besides 'tempered'"),
+    ],
+    ids=["queries", "a sum of the scores", "the scores second", "values in weights"],
+)
+def test_a_step_with_a_second_way_back_is_refused(
+    name: str, record: Any, read: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_step(monkeypatch, name, **record)
+    step = name if name != "tau" else "tempered"
+    with pytest.raises(InputError, match=f"^Gradient: the step '{step}' reads {read}"):
+        by_steps(Attention(temperature=0.1), np.ones((3, 2)), QKV)
 
 
 # -- the chain rule over all steps -------------------------------------------------------------------------------------

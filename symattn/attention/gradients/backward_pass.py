@@ -16,8 +16,9 @@ from symattn.attention.derivative import vjp_by_operands
 from symattn.attention.flow import Step, Typed, find_steps_behind_weights, find_value_step
 from symattn.attention.gradients import weight_gradients
 from symattn.attention.gradients.attention import softcap_gradient
+from symattn.attention.gradients.moved_operands import check_single_ways_back
 from symattn.attention.inputs import accepted, needed
-from symattn.attention.letters_of_attention import ARRAYS
+from symattn.attention.letters_of_attention import ARRAYS, SCORES
 from symattn.attention.spec import Attention
 from symattn.attention.stated_flow import FORWARD, StatedFlow
 
@@ -38,7 +39,8 @@ class BackwardPass(StatedFlow):
     """dQ, dK and dV of ⟨dO, Attention(Q, K, V)⟩, for an attention to queries, keys and values.
 
     With P the weights: dV = Pᵀ dO, dP = dO Vᵀ, D = rowsum(P ⊙ dP), dS = P ⊙ (dP − D), and through the scale dQ = dS K,
-    dK = dSᵀ Q. A cap, temperatures, heads that share keys, rotations and norms are passed in reverse order.
+    dK = dSᵀ Q. A cap, temperatures, heads that share keys, rotations and norms are passed in reverse order, any other
+    step of scores by its derivative on a tape. Raises ``InputError`` if a step has more than one way back.
     A forbidden key has the weight 0, so that no gradient of a mask is needed, unless rows without keys are 0/0.
 
     >>> BackwardPass(attention=Attention(softcap=5)).write_formulas("qkv")[-7:-3]
@@ -60,15 +62,11 @@ class BackwardPass(StatedFlow):
         "dp": "dP",
         "row_sums": "D",
         "ds": "dS",
-        "ds_masked": "dS''",
-        "ds_capped": "dS_cap",
-        "ds_tempered": "dS_τ",
-        "ds_scaled": "dS'",
+        **{f"ds_{name}": f"d{ARRAYS[name].letter}" for name in SCORES},
         **{
-            f"d{name}": f"d{ARRAYS[name].letter}"
-            for x in "qkv"
-            for name in (x, f"{x}_normed", f"{x}_rotated", f"{x}_cut", f"{x}_shared")
-            if name in ARRAYS
+            f"d{name}": f"d{array.letter}"
+            for name, array in ARRAYS.items()
+            if array.role in ("query", "key", "value") and array.shape[0] == "…"
         },
         # Steps behind the weights pass the gradient of the output back to the weighted values.
         **{
@@ -139,6 +137,7 @@ class BackwardPass(StatedFlow):
     def state_steps(self, names: frozenset[str]) -> Iterator[Step]:
         """See ``StatedFlow``: the steps of the attention, and those back from its output."""
         forward = self.forward_steps(names)
+        check_single_ways_back(self.attention, forward)
         for step in forward:
             yield replace(step, role=FORWARD, blames="backward")
         yield from self._state_weighted_value_gradient(forward)
@@ -216,25 +215,35 @@ class BackwardPass(StatedFlow):
                     self._state(name, run, written, [gradient, "capped"], "cap gradient"),
                     values=step.values,
                 )
-            else:
+            elif step.errors == "scales":
                 of, role = (gradient, *step.of[1:]), f"{step.name} gradient"
                 # A step that is linear in the scores passes their gradient back as it passes them.
                 yield replace(
                     self._state(name, step.run, step.written, of, role), values=step.values
                 )
+            else:
+                yield self._state_back(step, 0, gradient, name)
             gradient = name
 
     def _list_changes_of_scores(self, forward: Sequence[Step]) -> list[Step]:
         """Return the steps of scores through which their gradient changes, the last one first."""
-        spec = self.attention
-        return [
-            step
-            for step in reversed(forward)
-            if step.name in ("capped", "tempered")
-            or (step.name == "scaled" and spec.scale != 1)
-            # Where a row without keys is 0/0, the scores that a mask forbids have no gradient all the same.
-            or (step.name == "masked" and not spec.zeroes_empty_rows)
-        ]
+        by_name, result = {step.name: step for step in forward}, list[Step]()
+        name = by_name["weights"].of[0]
+        while name != "scores":
+            step = by_name[name]
+            if self._changes_gradient(step):
+                result.append(step)
+            name = step.of[0]
+        return result
+
+    def _changes_gradient(self, step: Step) -> bool:
+        """Return whether the gradient of a step of scores is another than that of the scores before it."""
+        if step.name == "scaled":
+            return self.attention.scale != 1
+        # Where a row without keys is 0/0, the scores that a mask forbids have no gradient all the same.
+        if step.name == "masked":
+            return not self.attention.zeroes_empty_rows
+        return step.errors != "adds"
 
     def _state_products(self, forward: Sequence[Step]) -> Iterator[Step]:
         """Yield the gradients of the queries, keys and values that the products are of."""
