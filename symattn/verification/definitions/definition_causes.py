@@ -15,7 +15,7 @@ import numpy as np
 
 from symattn.attention.spec import Attention
 from symattn.bounds import judge, reference
-from symattn.bounds.case_result import OF_VALUES, UNFIT, Case, CaseResult, Part
+from symattn.bounds.case_result import OF_VALUES, UNFIT, Case, CaseResult
 from symattn.bounds.mistake import Compute, Mistake, MistakeFamily
 from symattn.bounds.reference import Variant
 from symattn.verification.definitions.definition_flow import DefinitionFlow
@@ -134,46 +134,21 @@ class DefinitionSearch(AttentionSearch):
         """The runs of functions of the inputs."""
         return FunctionRuns(self.subject, self.session.precision, self.computed)
 
-    def _runs_of(self, way: Variant | Compute) -> StepRuns | FunctionRuns:
+    def runs_of(self, way: Any) -> StepRuns | FunctionRuns:
+        """See ``Search``."""
         return self._of_steps if isinstance(way, Variant) else self._of_functions
-
-    def run_way(self, judged: CaseResult, way: Any) -> list[np.ndarray]:
-        """See ``Search``."""
-        return self._runs_of(way).run(judged, way)
-
-    def run_way_in(
-        self, judged: CaseResult, way: Any, dtype: type[np.floating[Any]]
-    ) -> list[np.ndarray]:
-        """See ``Search``."""
-        return self._runs_of(way).run_in(judged, way, dtype)
-
-    def on_residues(self, inputs: dict[str, Any], mistake: Mistake) -> Sequence[Any]:
-        """See ``Search``."""
-        return self._runs_of(mistake.way).on_residues(inputs, mistake)
 
     def way_in_part(self, way: Any, part: parts.OutputPart) -> Any:
         """See ``Search``: both outputs are computed, and joined."""
-        return self._runs_of(way).in_part(way, part, self.names)
+        return self.runs_of(way).in_part(way, part, self.names)
 
     def combined(self, first: Mistake, second: Mistake) -> Sequence[Mistake]:
         """See ``Search``."""
-        return self._runs_of(first.way).combined(first, second)
-
-    def rounding(
-        self, judged: CaseResult, mistake: Mistake, part: Part, wrong: np.ndarray
-    ) -> np.ndarray:
-        """See ``Search``."""
-        return self._runs_of(mistake.way).rounding(judged, mistake, part, wrong)
+        return self.runs_of(first.way).combined(first, second)
 
     def is_bounded(self, way: Any) -> bool:
         """See ``Search``: of a change of steps, the bound is proved for rows of weights that sum to 1."""
         return way.rows if isinstance(way, Variant) else True
-
-    def reproduces(
-        self, judged: CaseResult, mistake: Mistake, among: frozenset[int] | None = None
-    ) -> bool | None:
-        """See ``Search``."""
-        return self._runs_of(mistake.way).reproduces(judged, mistake, among or self.among)
 
     def contradicts(self, judged: CaseResult, mistake: Mistake) -> bool:
         """See ``Search``; of a change of steps also true if the output is much farther from the mistake than the
@@ -264,7 +239,7 @@ class DefinitionSearch(AttentionSearch):
         if not wrong or len(wrong) == len(subject.outputs):
             return words, run
         try:
-            outputs = self.run_way(self.telling, run)
+            outputs = self._of_functions.run(self.telling, run)
         # A change that cannot be run is ruled out with all others.
         except UNFIT:
             return words, run

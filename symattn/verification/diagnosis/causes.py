@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import accumulate, islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -107,6 +107,32 @@ def by_size(records: Iterable[CaseResult]) -> list[CaseResult]:
     return sorted(records, key=lambda r: r.case.size)
 
 
+class RunsOfWays(Protocol):
+    """How ways of computing of one sort are run, and how mistakes with such ways are judged."""
+
+    def run(self, judged: CaseResult, way: Any) -> list[np.ndarray]:
+        """Return the outputs of a way in float64. Raises ``KeyError`` if what it changes is missing."""
+
+    def run_in(
+        self, judged: CaseResult, way: Any, dtype: type[np.floating[Any]]
+    ) -> list[np.ndarray]:
+        """Return the outputs of a way in another format of NumPy."""
+
+    def on_residues(self, inputs: dict[str, Any], mistake: Mistake) -> Sequence[Any]:
+        """Return the outputs of a mistake on residues."""
+
+    def rounding(
+        self, judged: CaseResult, mistake: Mistake, part: Part, wrong: np.ndarray
+    ) -> np.ndarray:
+        """Return a generous bound on the distance of code with the mistake from its result in float64."""
+
+    def reproduces(
+        self, judged: CaseResult, mistake: Mistake, among: frozenset[int] | None
+    ) -> bool | None:
+        """Return whether a mistake gives the outputs of a case, all or those ``among``, by its own exact outputs and
+        their bounds; None if that is undecidable."""
+
+
 @dataclass
 class Search(ABC):
     """A search for mistakes that explain all ``wrong`` cases and contradict no ``right`` one.
@@ -161,27 +187,8 @@ class Search(ABC):
         """Less likely mistakes, such as changes of any array by rule."""
 
     @abstractmethod
-    def run_way(self, judged: CaseResult, way: Any) -> list[np.ndarray]:
-        """Return the outputs of a way of computing in float64. Raises ``KeyError`` if what it changes is missing."""
-
-    @abstractmethod
-    def run_way_in(
-        self, judged: CaseResult, way: Any, dtype: type[np.floating[Any]]
-    ) -> list[np.ndarray]:
-        """Return the outputs of a way of computing in another format of NumPy."""
-
-    @abstractmethod
-    def rounding(
-        self, judged: CaseResult, mistake: Mistake, part: Part, wrong: np.ndarray
-    ) -> np.ndarray:
-        """Return a generous bound on the distance of code with the mistake from its result in float64."""
-
-    @abstractmethod
-    def reproduces(
-        self, judged: CaseResult, mistake: Mistake, among: frozenset[int] | None = None
-    ) -> bool | None:
-        """Return whether a mistake gives the outputs of a case, all or those ``among``, by its own exact outputs and
-        their bounds; None if that is undecidable."""
+    def runs_of(self, way: Any) -> RunsOfWays:
+        """Return what computes a way of computing, and judges by it."""
 
     @abstractmethod
     def combined(self, first: Mistake, second: Mistake) -> Sequence[Mistake]:
@@ -190,10 +197,6 @@ class Search(ABC):
     def families(self) -> Iterable[MistakeFamily]:
         """Return the families of mistakes with a number that fit the subject."""
         return ()
-
-    def on_residues(self, inputs: dict[str, Any], mistake: Mistake) -> Sequence[Any]:
-        """Return the outputs of a mistake on residues."""
-        raise NotImplementedError
 
     def repeats(self, mistake: Mistake) -> bool:
         """Return whether the mistake is left out if an earlier one gives the same numbers: two rules may mean the same,
@@ -360,7 +363,8 @@ class Search(ABC):
 
     def _gives_all(self, witnesses: Sequence[Witness], mistake: Mistake) -> bool:
         """Return whether the mistake gives the residues of the function in all of these runs."""
-        return all(w.gives(lambda inputs: self.on_residues(inputs, mistake)) for w in witnesses)
+        runs = self.runs_of(mistake.way)
+        return all(w.gives(lambda inputs: runs.on_residues(inputs, mistake)) for w in witnesses)
 
     # -- whether a mistake explains a case -----------------------------------------------------------------------------
     def explains(self, judged: CaseResult, mistake: Mistake) -> bool | None:
@@ -371,7 +375,7 @@ class Search(ABC):
         return where_made(judged, mistake, self._reproduces_unless_lost)
 
     def _reproduces_unless_lost(self, judged: CaseResult, mistake: Mistake) -> bool | None:
-        result = self.reproduces(judged, mistake)
+        result = self.runs_of(mistake.way).reproduces(judged, mistake, self.among)
         if result is not False:
             return result
         excused = self.excused_outputs(judged, mistake)
@@ -397,8 +401,9 @@ class Search(ABC):
         # With one output concerned nothing is left to require.
         if self.among is not None or len(outputs) < 2:
             return True
+        runs = self.runs_of(mistake.way)
         return all(
-            any(self.reproduces(r, mistake, frozenset([k])) for r in cases if k in r.wrong)
+            any(runs.reproduces(r, mistake, frozenset([k])) for r in cases if k in r.wrong)
             for k in outputs
         )
 
@@ -422,7 +427,7 @@ class Search(ABC):
 
     def run(self, judged: CaseResult, mistake: Mistake) -> list[np.ndarray]:
         """Return the outputs of a mistake in float64. Raises ``KeyError`` if what it changes is missing."""
-        return self.run_way(judged, mistake.way)
+        return self.runs_of(mistake.way).run(judged, mistake.way)
 
     @property
     def _formats_of_range(self) -> tuple[type[np.floating[Any]], ...]:
@@ -441,7 +446,7 @@ class Search(ABC):
         """Yield the outputs of a mistake in each of the formats in which it can be computed."""
         for dtype in formats:
             try:
-                outputs = self.run_way_in(judged, mistake.way, dtype)
+                outputs = self.runs_of(mistake.way).run_in(judged, mistake.way, dtype)
             except UNFIT:
                 continue
             yield outputs
@@ -464,12 +469,13 @@ class Search(ABC):
         """Return a generous bound on the distance of code with the mistake from its result in float64; for one with
         ways around it, their distance besides the bound of the right definition."""
         if not mistake.around:
-            return self.rounding(judged, mistake, part, wrong)
+            return self.runs_of(mistake.way).rounding(judged, mistake, part, wrong)
         allowed = part.expected.allowed
         legal = allowed if allowed.shape == wrong.shape else np.zeros(wrong.shape)
         place = next(k for k, p in enumerate(judged.parts) if p is part)
         # Ways around a fitted number show how far its uncertainty moves the output.
-        moved = (np.abs(self.run_way(judged, way)[place] - wrong) for way in mistake.around)
+        around = (self.runs_of(way).run(judged, way)[place] for way in mistake.around)
+        moved = (np.abs(output - wrong) for output in around)
         # A way around that is 0/0 says nothing: exponentials of 0 are exact, and not below 1 as in that way.
         known = (np.where(np.isnan(x), 0.0, x) for x in moved)
         return np.asarray(_BESIDE * legal + sum(known))
