@@ -37,12 +37,25 @@ def test_a_start_at_0_is_named_with_its_guard(exponent: int) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.long
 @pytest.mark.parametrize(
-    ("start", "least"), [(-50.0, 1e-12), (-50.0, 1e-6), (-50.0, 1e-30), (-30.0, 1e-12), (-30.0, 1e-30), (-30.0, 0.0)]
+    ("start", "least", "tile", "words"),
+    [
+        (-30.0, 1e-12, 4, "−30, not at −∞, and the sum is kept from 0 (by 1e−12)"),
+        (-50.0, 1e-6, 4, "−50, not at −∞, and the sum is kept from 0 (by 1e−6)"),
+        (-50.0, 1e-30, 7, "−50, not at −∞, and the sum is kept from 0 (by 1e−30)"),
+        (-37.5, 1e-9, 16, "a finite number, not at −∞: the sum of e^s is at least e^(−58.22)"),
+    ],
 )
-def test_no_start_is_named_that_the_outputs_contradict(start: float, least: float) -> None:
-    for fault in faults(_online(start, least), Attention()):
+def test_any_start_is_named_that_rows_at_many_levels_show(start: float, least: float, tile: int, words: str) -> None:
+    (fault,) = verify(_online(start, least, tile), Attention(), examples=0).faults
+    assert (fault.step, fault.cause) == ("max", f"the largest score so far starts at {words}"), fault.message
+
+
+@pytest.mark.deep
+@pytest.mark.long
+def test_no_start_is_named_that_the_outputs_contradict() -> None:
+    """Without a least sum, rows far below the start are 0/0, and their outputs show no number."""
+    for fault in faults(_online(-30.0, 0.0), Attention()):
         assert fault.cause is None, fault.cause
 
 
