@@ -25,7 +25,7 @@ def report(context: click.Context, target: str, wishes: dict[str, Any]) -> Repor
     from symattn.programs.names import is_trace
 
     if is_trace(target):
-        from symattn.programs.traces import verify_trace
+        from symattn.graphs import verify_trace
 
         spec, own = _of_trace(context, target, wishes, _SHARED)
         return verify_trace(target, spec, command=line(context), **own)
