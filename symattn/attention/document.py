@@ -147,7 +147,9 @@ def _is_long(reason: Text) -> bool:
 
 
 def times(sizes: tuple[Node, ...]) -> Text:
-    """Return a shape as text: n × d_model."""
+    """Return a shape as text: n × d_model; that of an array without axes is ``one number``."""
+    if not sizes:
+        return ("one number",)
     first, *rest = sizes
     return (first, *(piece for size in rest for piece in (" × ", size)))
 

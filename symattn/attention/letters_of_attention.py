@@ -57,11 +57,12 @@ class Named:
     """An array of attention: its letter as text, its name in words, and its shape.
 
     A shape names axes by letters: ``… [h] n_q d_k`` may have leading batch axes, and has a head axis if there are
-    several heads; ``h*d_k`` are the columns of all heads, and ``[h*]d_k`` those where a norm is over all heads, else
+    several heads; ``[h]`` alone is a number for each head, an array without axes if there is one head, and ``h`` keeps
+    the axis then. ``h*d_k`` are the columns of all heads, and ``[h*]d_k`` those where a norm is over all heads, else
     those of one; ``{s}`` is the axis of the sections of a rotary position, if it has any; ``n_k?`` may have the length
-    1. Inputs other than tokens and
-    their projections are ``needed`` by some specifications, or ``optional``, and refused by all others. The entries of
-    an input that verifications draw are halves of the integers from ``drawn[0]`` to ``drawn[1]``.
+    1. Inputs other than tokens and their projections are ``needed`` by some specifications, or ``optional``, and
+    refused by all others. The entries of an input that verifications draw are halves of the integers from ``drawn[0]``
+    to ``drawn[1]``.
 
     ``blames`` is the step that a report names for a mistake in the array, one of ``STEPS_TO_BLAME``, and ``noun`` what
     its causes call the array or its step, in the singular: ``the sink``. A step of which there is a noun may be left

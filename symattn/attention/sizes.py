@@ -1,7 +1,8 @@
 """Shapes in letters: whether arrays fit shapes such as ``… n_q d_k``, with an error of one line if they do not.
 
 A shape names its axes. A leading ``…`` stands for batch axes; ``h*d_k`` is h blocks of d_k; ``n_k?`` may have the
-length 1, and ``(h)`` may be missing. Lengths may be letters themselves, so they are only compared for equality.
+length 1, and ``(h)`` may be missing; the empty shape is that of one number. Lengths may be letters themselves, so they
+are only compared for equality.
 """
 
 from __future__ import annotations
@@ -127,15 +128,16 @@ class AxisLengths:
 @cache
 def _split_shape_into_axes(shape: str) -> tuple[tuple[str, ...], bool]:
     """Return the axes that a shape names, and whether batch axes may precede them."""
-    first, *rest = shape.split()
-    return (tuple(rest), True) if first == "…" else ((first, *rest), False)
+    axes = tuple(shape.split())
+    return (axes[1:], True) if axes[:1] == ("…",) else (axes, False)
 
 
 def _check_axes(name: str, array: Array, axes: Sequence[str], loose: bool) -> None:
     number = len(array.shape)
     if number < len(axes) or (number > len(axes) and not loose):
         wanted = _WORDS[len(axes)] + (" or more" if loose else "")
-        raise InputError(f"{name} has shape {written(array)}; it needs {wanted}: {', '.join(axes)}")
+        listed = f": {', '.join(axes)}" if axes else ""
+        raise InputError(f"{name} has shape {written(array)}; it needs {wanted}{listed}")
     if any(n == 0 for n in array.shape):
         raise InputError(f"{name} has shape {written(array)}: an empty array has no attention")
 

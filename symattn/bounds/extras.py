@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 
@@ -21,9 +22,9 @@ def _make_drawer_of_halves(low: int, high: int) -> Callable[[tuple[int, ...], Ra
 
 
 def _powers_of_two(shape: tuple[int, ...], rng: Random) -> Array:
-    """Draw powers of two, one for each head, in random order."""
+    """Draw powers of two, one for each head, in random order; a single head may have no axis."""
     # Powers of 2 are exact in every format; up to 6 different ones.
-    return 2.0 ** -(1.0 + rng.permutation(shape[0]) % 6)
+    return 2.0 ** -(1.0 + rng.permutation(prod(shape)).reshape(shape) % 6)
 
 
 _Drawer = Callable[[tuple[int, ...], Random], Array]

@@ -63,7 +63,7 @@ class Axes:
             rest = length // max(prod(n for n in known if n is not None), 1)
             result = [*(rest if n is None else n for n in known), *result]
         leading = a.shape[: max(0, a.ndim - len(self.letters[name]))]
-        return a.reshape(*leading, *result)
+        return a.reshape((*leading, *result))
 
     def together(self, name: str, a: Array, ndim: int) -> Array:
         """Return the array with its factors joined again into ``ndim`` axes."""

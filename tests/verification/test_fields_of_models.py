@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symattn import Attention, Block, Cached, Gradient, Rotary, Verdict, verify
+from symattn import Attention, Block, Cached, Gradient, Rotary, Verdict, derive, verify
 from symattn.attention.letters_of_attention import ARRAYS, SYMBOLS
 from symattn.attention.stages import stage_order
 from symattn.programs.specifications import definitions_of
@@ -449,3 +449,40 @@ def test_weights_are_not_read_off_gradients_of_values_before_their_norm() -> Non
         assert inner is not None
         output = inner.attended(lambda a, spec=spec: spec(**{**a, "v": given["v"]}), given)
         assert (output is not None) == reads
+
+
+def scaled_twice(q: Array, k: Array, v: Array, scale: Array) -> Array:
+    """The cap 6 of the scores after a scale of one head, which multiplies them twice."""
+    s = np.tanh(q @ k.T * scale * scale / q.dtype.type(6)) * q.dtype.type(6)
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return np.asarray(e / e.sum(axis=-1, keepdims=True) @ v)
+
+
+def put_scale_without_axis(monkeypatch: pytest.MonkeyPatch, cap: int) -> list[Attention]:
+    """Attention with one head and with two, and with a scale of the shape ``[h]``.
+
+    Shapes are remembered by specification, so that each test takes a cap that no other test has.
+    """
+    monkeypatch.setitem(ARRAYS, "scale", replace(ARRAYS["scale"], shape="[h]"))
+    return [Attention(scale="given", softcap=cap, heads=heads) for heads in (1, 2)]
+
+
+def test_a_number_for_each_head_has_no_axis_for_a_single_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row of the shape ``[h]``: shapes, errors and documents."""
+    one, two = put_scale_without_axis(monkeypatch, 7)
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.normal(size=(2, n, 3)) for n in (3, 5, 5))
+    alone = np.stack([one(q[h], k[h], v[h], scale=np.array(h + 2.0)) for h in range(2)])
+    np.testing.assert_allclose(two(q, k, v, scale=np.array([2.0, 3.0])), alone, rtol=1e-14)
+    given = {"q": q[0], "k": k[0], "v": v[0], "scale": np.ones(1)}
+    refuses(one, **given, says="scale has shape (1,); it needs no axis")
+    assert "one number" in str(one.document(("q", "k", "v", "scale")))
+    derived = [line.split() for line in str(derive("attention", scale="given", softcap=7)).splitlines()]
+    assert ["scale", "t", "()", "one", "number"] in derived
+
+
+@pytest.mark.deep
+def test_a_fault_of_a_number_without_axes_is_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
+    (fault,) = verify(scaled_twice, put_scale_without_axis(monkeypatch, 6)[0], examples=0).faults
+    assert fault.cause == "the scale is applied twice"
+    assert np.shape(fault.counterexample.inputs["scale"]) == ()

@@ -13,7 +13,7 @@ from symattn.arrays.array import Array
 from symattn.arrays.special import FORBIDDEN, Undefined
 from symattn.arrays.symbolic import Symbolic
 from symattn.attention.codec.field_values import as_options
-from symattn.attention.document import sized, whole_formula
+from symattn.attention.document import sized, times, whole_formula
 from symattn.attention.flow import Step as Part
 from symattn.attention.inputs import lengths
 from symattn.attention.letters_of_attention import ARRAYS, N_K, SIZES, SYMBOLS
@@ -354,9 +354,8 @@ def _make_formula_of_output(
 def _make_table_of_inputs(request: DerivationRequest) -> Table:
     rows = []
     for name, shape in request.shapes().items():
-        first, *rest = sized(name, request.spec, request.names)  # h d_k counts as one size
-        sizes: Text = (first, *(part for size in rest for part in (" × ", size)))
-        lengths_shown = " × ".join(map(str, shape))
+        sizes = times(sized(name, request.spec, request.names))  # h d_k counts as one size
+        lengths_shown = " × ".join(map(str, shape)) or "()"
         row = ((model.Code(name),), (SYMBOLS[name],), (lengths_shown,), sizes)
         rows.append(row)
     return Table(model.headers("name", "symbol", "shape", "sizes"), tuple(rows))
