@@ -229,6 +229,7 @@ class Flow:
         # Roles become the current arrays that have them; other names stay.
         of = tuple(map(self.now.get, of, of))
         _check_rows(name, of)
+        self._check_name_is_free(name)
         letter, typed_values = SYMBOLS[name], values or {}
         self.steps.append(
             Step(
@@ -253,6 +254,16 @@ class Flow:
         # Without a role later steps do not use the array unless they name it.
         if role:
             self.now[role] = name
+
+    def _check_name_is_free(self, name: str) -> None:
+        """Raise ``InputError`` if a step would overwrite an input or the array of an earlier step."""
+        earlier = any(step.name == name for step in self.steps)
+        if earlier or name in self.given:
+            what = "an earlier step" if earlier else "an input"
+            raise InputError(
+                f"the step {name!r} has the name of {what}; inputs and steps share the names of "
+                f"ARRAYS in {_FILE_OF_ROWS}"
+            )
 
 
 #: A stage, and the field, property or input that enables it: "" marks those that always run.

@@ -1,12 +1,16 @@
 """Every variant on every kind of array, or refused for a known reason; where axes of batches and of heads go."""
 
+import ast
+from collections import Counter
 from dataclasses import replace
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import symattn
 from symattn import Attention, InputError, Latent, Rotary, like
 from symattn.attention.inputs import holds
 from symattn.attention.presets import PRESETS
@@ -221,3 +225,20 @@ def test_presets_differ_and_say_where_they_are_from() -> None:
 def test_refusals_name_what_is_lacking() -> None:
     reasons = support("base 2", VARIANTS["base 2"], ("indexed",)).found
     assert "indexed lacks exp2" in str(reasons["indexed"])
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+def list_repeated_keys(source: str) -> list[Any]:
+    """The keys that a dict literal has twice: Python keeps the last one, and says nothing."""
+    dicts = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Dict)]
+    keys = [[key.value for key in found.keys if isinstance(key, ast.Constant)] for found in dicts]
+    return [key for each in keys for key, times in Counter(each).items() if times > 1]
+
+
+def test_no_name_has_two_rows() -> None:
+    folder = Path(symattn.__file__).parent / "attention"
+    sources = {path.name: path.read_text(encoding="utf-8") for path in folder.rglob("*.py")}
+    assert {name: keys for name, source in sources.items() if (keys := list_repeated_keys(source))} == {}
+    table = sources["letters_of_attention.py"]
+    added = table.replace('    "sink": Named(', '    "tau": Named("t", "Title", "h"),\n    "sink": Named(', 1)
+    assert list_repeated_keys(added) == ["tau"]
