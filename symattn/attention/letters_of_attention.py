@@ -14,11 +14,18 @@ from symattn.attention.positions.position_fields import (
     Shaw,
     TransformerXL,
 )
+from symattn.document.errors import InputError
 from symattn.document.notation import Name, Node, Role, call, node
 
 
 def letter(typed: str, role: Role | None = None) -> Name:
-    """Return the letter for text such as ``W_Q``; the part after ``_`` is one index."""
+    """Return the letter for text such as ``W_Q``; the part after ``_`` is one index.
+
+    Raises ``InputError`` for braces, which printers add where an index needs them.
+    """
+    if "{" in typed or "}" in typed:
+        hint = typed.replace("{", "").replace("}", "")
+        raise InputError(f"the letter {typed!r} has braces; hint: {hint!r}")
     base, _, index = typed.partition("_")
     return Name(base, (node(int(index) if index.isdigit() else index),) if index else (), role)
 

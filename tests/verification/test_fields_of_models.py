@@ -462,6 +462,12 @@ def test_a_step_does_not_overwrite_an_array(name: str, what: str, monkeypatch: p
     refuses(Attention(scale="given", softcap=5), **given, says=f"the step '{name}' has the name of {what}")
 
 
+def test_a_letter_has_no_braces() -> None:
+    right, wrong = (replace(ARRAYS["tempered"], letter=letter) for letter in ("S_τ'", "S_{τ'}"))
+    assert right.symbol
+    refuses(lambda: wrong.symbol, says='the letter "S_{τ\'}" has braces; hint: "S_τ\'"')
+
+
 def scaled_twice(q: Array, k: Array, v: Array, scale: Array) -> Array:
     """The cap 6 of the scores after a scale of one head, which multiplies them twice."""
     s = np.tanh(q @ k.T * scale * scale / q.dtype.type(6)) * q.dtype.type(6)
