@@ -18,6 +18,7 @@ from symattn.bounds.changed_steps import ChangedSteps, Laid
 from symattn.bounds.mistake import Compute, Mistake, MistakeFamily, Wrong, change
 from symattn.document import evidence
 from symattn.document.errors import InputError
+from symattn.verification.definitions.inputs_by_letters import WIDTHS
 from symattn.verification.rules import by_role
 from symattn.verification.rules.operators import operators
 
@@ -176,7 +177,7 @@ def of_arrays(subject: Definition) -> Iterator[Mistake]:
             where = ", where they have the same shape" * (one.shape != other.shape)
             words = f"the input {other.name} is read in place of {one.name}, too{where}"
             yield Mistake(one.step or subject.step, words, read(way), change=read, reads=one.name)
-    tokens = tuple(_AXES.get(axis, "column") for axis in reversed(subject.inputs[0].shape.split()))
+    tokens = _list_meanings_of_axes(subject, subject.inputs[0].shape)
     for k, name in enumerate(subject.outputs):
         for operator in operators(tokens):
             run = _change_one_output(way, k, operator.run)
@@ -186,7 +187,7 @@ def of_arrays(subject: Definition) -> Iterator[Mistake]:
                 run,
             )
     for i in subject.inputs:
-        axes = tuple(_AXES.get(axis, "column") for axis in reversed(i.shape.split()))
+        axes = _list_meanings_of_axes(subject, i.shape)
         # Masks are no numbers, and saved arrays follow from the others.
         for operator in (
             operators(axes) if i.made is None and i.name not in ("mask", "keep", "drop") else ()
@@ -204,7 +205,7 @@ def of_computed_arrays(subject: Definition, spec: StatedFlow, laid: Laid) -> Ite
     """
     letters = spec.list_axes({i.name: i.shape for i in subject.inputs})
     for step in spec.pipeline_of_all:
-        axes = tuple(_AXES.get(x, "column") for x in reversed(letters[step.name].split()))
+        axes = _list_meanings_of_axes(subject, letters[step.name])
         # What has no axes is no array.
         has_entries = axes and step.role not in by_role.WITHOUT_ENTRIES
         is_between = has_entries and step.name not in spec.returned
@@ -226,6 +227,15 @@ _AXES = {
     "n_q": "query",
     "n_k": "key",
 }
+
+
+def _list_meanings_of_axes(subject: Definition, shape: str) -> tuple[str, ...]:
+    """Return what the axes of an array are, from the last one on."""
+    # m may count tokens or, as in a block, components: the definition says so.
+    return tuple(
+        "column" if subject.meaning(letter)[0] in WIDTHS else _AXES.get(letter, "column")
+        for letter in reversed(shape.split())
+    )
 
 
 def _name_changed_output(subject: Definition, name: str) -> str:
