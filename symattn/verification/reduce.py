@@ -75,6 +75,18 @@ class Axes:
             start += len(axis)
         return a.reshape(shape)
 
+    def resized(self, inputs: Inputs, letter: str, size: int) -> Inputs:
+        """Return inputs in which axes of a letter have another size: their entries are cut, or repeated in turn."""
+        results = dict(inputs)
+        for name in inputs.keys() & self.letters.keys():
+            a = np.asarray(inputs[name])
+            apart = self.apart(name, a)
+            for place, axis in enumerate(reversed(self.flat(name)), 1):
+                if axis == letter and place <= apart.ndim:
+                    apart = apart.take(np.arange(size) % apart.shape[-place], axis=-place)
+            results[name] = self.together(name, apart, a.ndim)
+        return results
+
 
 def reduce(
     inputs: Inputs, fails: Fails, axes: Axes, domain: Domain | None = None, trials: int = TRIALS

@@ -437,6 +437,22 @@ def test_layers_that_take_one_width_for_granted_are_judged_there(layer: Any, not
     assert note in " ".join(report.notes)
 
 
+def _wrong_for_long_inputs(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array) -> Array:
+    """Two heads of any widths, wrong by a factor beyond 128 tokens."""
+    heads = zip(*(np.split(w, 2, axis=1) for w in (w_q, w_k, w_v)), np.split(w_o, 2), strict=True)
+    y = sum(_weights(x @ q, x @ k) @ (x @ v) @ o for q, k, v, o in heads)
+    return y if len(x) <= 128 else y * np.float32(1.5)
+
+
+@pytest.mark.deep
+@pytest.mark.usefixtures("no_causes")
+def test_a_width_is_blamed_only_if_wrong_calls_are_right_at_equal_ones() -> None:
+    # All inputs of so many tokens have heads of 4 columns for keys, and of 2 for values.
+    report = verify(_wrong_for_long_inputs, Attention(heads=2), examples=4)
+    assert report.exit_code == 1
+    assert "--same-width" not in " ".join(report.notes)
+
+
 def test_a_promise_that_a_definition_has_no_size_for_is_refused() -> None:
     for spec, promise in (
         (LayerNorm(), "square"), (Rotary(), "fully_masked_rows"), (Gradient(Attention()), "square_weights"),
