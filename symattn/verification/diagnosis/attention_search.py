@@ -268,8 +268,8 @@ class AttentionSearch(Search):
         return any(len(pair) < 2 for pair in told_apart)
 
     def _leaves_little(self, mistake: Mistake, cases: Sequence[CaseResult]) -> bool:
-        explains = self._is_allowed_by_screening(mistake, cases)
-        return explains and screening.left(self, self.wrong, mistake) <= screening.LITTLE
+        explains, most = self._is_allowed_by_screening(mistake, cases), screening.LITTLE
+        return explains and screening.left(self, self.wrong, mistake, most) <= most
 
     # -- by rule -------------------------------------------------------------------------------------------------------
     def entries_of_attention(self) -> Iterator[Mistake]:

@@ -393,7 +393,8 @@ class Search(ABC):
         if self._is_undefined_where_right(with_numbers, mistake):
             return False
         if mistake.in_floats:
-            return not wrong or screening.left(self, wrong, mistake) <= screening.LITTLE
+            most = screening.LITTLE
+            return not wrong or screening.left(self, wrong, mistake, most) <= most
         # Where a mistake is undefined it contradicts nothing: it has to give some of the wrong numbers.
         if with_numbers and not any(self.gives_wrong_numbers(r, mistake) for r in with_numbers):
             return False
@@ -652,7 +653,8 @@ class Search(ABC):
     def ignoring(self) -> Iterator[Mistake]:
         """Yield the mistakes whose output ignores inputs, if they leave little of the error."""
         constants = self.survivors(self.constants())
-        yield from (m for m in constants if screening.left(self, self.wrong, m) <= screening.LITTLE)
+        most = screening.LITTLE
+        yield from (m for m in constants if screening.left(self, self.wrong, m, most) <= most)
 
     def known(self) -> Iterator[Mistake]:
         """Yield the mistakes that float64 shows clearly."""

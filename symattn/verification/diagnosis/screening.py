@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations, islice
+from math import inf
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
@@ -87,23 +88,37 @@ _STORED = 512  # entries of the inputs of cases whose own errors are stored
 _PARALLEL = 0.98  # two directions whose squared cosine is at least this count as one
 
 
-def left(search: Search, cases: Sequence[CaseResult], mistake: Mistake) -> float:
+def left(search: Search, cases: Sequence[CaseResult], mistake: Mistake, most: float = inf) -> float:
     """Return the mean over the cases of ‖y − o_m‖² / ‖y − o‖², entries in units of the bound; ∞ if undefined.
 
     Entries that are not finite are ignored. Code may compute in float16 if its contract allows that: then o_m is the
-    mistake in that arithmetic, if this leaves less.
+    mistake in that arithmetic, if this leaves less. A mean above ``most`` may be ∞ instead.
     """
     sample = spread(cases, _CASES)
     of_formats = (search.comparable_outputs, search.outputs_in_float16)
-    return min(_mean_left(search, sample, [of(r, mistake) for r in sample]) for of in of_formats)
+    return min(_mean_left(search, sample, partial(_run_on, of, mistake), most) for of in of_formats)
+
+
+def _run_on(of: Callable[..., Outputs], mistake: Mistake, judged: CaseResult) -> Outputs:
+    return of(judged, mistake)
 
 
 def _mean_left(
-    search: Search, cases: Sequence[CaseResult], outputs_of_cases: Sequence[Outputs]
+    search: Search,
+    cases: Sequence[CaseResult],
+    outputs_of: Callable[[CaseResult], Outputs],
+    most: float,
 ) -> float:
-    pairs = zip(cases, outputs_of_cases, strict=True)
-    shares = [x for r, outputs in pairs if (x := left_by(search, r, outputs)) is not None]
-    return float(np.mean(shares)) if shares else float("inf")
+    shares = list[float]()
+    for judged in cases:
+        share = left_by(search, judged, outputs_of(judged))
+        if share is not None:
+            shares.append(share)
+        # No share is negative, so that a sum which is too large already stays so. Most mistakes end here, after a case
+        # or two of many. The margin is for the two digits that are compared.
+        if sum(shares) > 1.1 * most * len(cases):
+            return inf
+    return float(np.mean(shares)) if shares else inf
 
 
 def left_by(search: Search, judged: CaseResult, outputs: Outputs) -> float | None:
@@ -189,7 +204,7 @@ def best(search: Search, cases: Sequence[CaseResult], mistakes: Iterable[Mistake
     cases are used for a first selection."""
     # A rough selection on a few cases first, with more slack, then on all.
     for sample, slack in ((cases[:: -(-len(cases) // _FIRST) or 1], 5), (cases, 1)):
-        result = ranked(search, sample, mistakes)
+        result = ranked(search, sample, mistakes, slack * LITTLE)
         # A best share of exactly 0 must not exclude equals.
         most = min(LITTLE, _ALIKE * result[0][0] + NOTHING) if result else 0
         mistakes = [m for share, m in result if share <= slack * most]
@@ -197,11 +212,14 @@ def best(search: Search, cases: Sequence[CaseResult], mistakes: Iterable[Mistake
 
 
 def ranked(
-    search: Search, cases: Sequence[CaseResult], mistakes: Iterable[Mistake]
+    search: Search, cases: Sequence[CaseResult], mistakes: Iterable[Mistake], most: float = inf
 ) -> list[tuple[float, Mistake]]:
-    """Return the mistakes with the share that each leaves, the smallest first; equal ones keep their order."""
+    """Return the mistakes with the share that each leaves, the smallest first; equal ones keep their order.
+
+    A share above ``most`` may be ∞ instead.
+    """
     # Two digits, so that mistakes that differ by chance alone stay in their order.
-    result = [(float(f"{left(search, cases, m):.2g}"), m) for m in mistakes]
+    result = [(float(f"{left(search, cases, m, most):.2g}"), m) for m in mistakes]
     return sorted(result, key=lambda x: x[0])
 
 
