@@ -105,6 +105,8 @@ def _replace_means_by_moments(x: CheckedNode, fresh: Iterator[int]) -> CheckedNo
         _expect_apart(x.below[0], laws)
         # Of all letters at once: a quotient q / k has no mean, although that of q is 0.
         _expect_polynomial(x.below[0], laws)
+        for name, law in laws.items():
+            _expect_moments(x.below[0], name, law)
         result = x.below[0]
         for name, law in laws.items():
             result = _MeanOverArray(name, law, fresh).of(result)
@@ -157,6 +159,28 @@ def _expect_polynomial(x: CheckedNode, laws: Laws) -> None:
     expect(polynomial, "a mean of what is not a polynomial in random letters")
     for y in x.below:
         _expect_polynomial(y, laws)
+
+
+def _expect_moments(x: CheckedNode, array: str, law: Sequence[CheckedNode]) -> None:
+    """Reject a polynomial of a higher degree in an array than its law has moments for: E[a³ b] need not exist, although
+    E b = 0."""
+    degree = _degree(x, array)
+    known = degree <= len(law) and not _is_unknown(law[degree - 1])
+    expect(not degree or known, "a cumulant that is not assumed")
+
+
+def _degree(x: CheckedNode, array: str) -> int:
+    """Return the degree of a polynomial in the letters of an array."""
+    if x.kind == "letter":
+        return int(array_of(x.label) == array)
+    if not _is_random(x, (array,)):
+        return 0
+    degrees = [_degree(y, array) for y in x.below]
+    return sum(degrees) if x.kind == "product" else max(degrees)
+
+
+def _is_unknown(cumulant: CheckedNode) -> bool:
+    return cumulant.kind == "function" and cumulant.label == "any"
 
 
 def _is_random(x: CheckedNode, arrays: Container[str]) -> bool:
@@ -255,8 +279,10 @@ class _MeanOverArray:
             self._expect_few_more(comb(len(others), order - 1))
             for part, times in Counter(combinations(others, order - 1)).items():
                 rest = moment(tuple((Counter(others) - Counter(part)).elements()))
-                unknown = cumulant.kind == "function" and cumulant.label == "any"
-                expect(not (rest and unknown), "a cumulant that is not assumed")
+                expect(
+                    not (rest and _is_unknown(cumulant)),
+                    "a cumulant that is not assumed",
+                )
                 self._expect_few_more(len(rest))
                 factors = [number(times), cumulant, *_all_one((first, *part))]
                 yield from (checker_clearing.product([*factors, term]) for term in rest)

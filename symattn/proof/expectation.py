@@ -173,11 +173,22 @@ class Expectation:
         """Return E of an index expression that is a polynomial in random letters."""
         # Of all letters at once: a quotient q / k has no mean, although that of q is 0.
         _check_polynomial(x, self._has_random_letter)
+        for name in self.laws:
+            self._check_moments(x, name)
         # By independence the mean over all arrays is the mean over one after the other. Like terms
         # join in between, so that a power of q·k takes few partitions.
         for name in self.laws:
             x = self._mean_over_array(x, name)
         return x
+
+    def _check_moments(self, x: ex.Expression, name: str) -> None:
+        """Raise Refused if the degree in an array is above its moments: E[a³ b] need not exist, although E b = 0."""
+        degree = _degree(x, name)
+        if not degree:
+            return
+        known = self._cumulants_of_array(name)
+        if degree > len(known) or known[degree - 1] is None:
+            raise Refused(f"moments: the moment of order {degree} of {name} is not assumed")
 
     def _has_random_letter(self, x: ex.Expression) -> bool:
         if isinstance(x, ex.Letter):
@@ -308,6 +319,15 @@ def _check_polynomial(x: ex.Expression, random: Callable[[ex.Expression], bool])
         raise Refused(f"moments: {type(x).__name__.lower()} of random letters is not a polynomial")
     for y in x.children:
         _check_polynomial(y, random)
+
+
+def _degree(x: ex.Expression, name: str) -> int:
+    """Return the degree of a polynomial in the letters of an array."""
+    if isinstance(x, ex.Letter):
+        return int(array_of(x) == name)
+    # A divisor is a constant of the mean.
+    degrees = [_degree(y, name) for y in x.children]
+    return sum(degrees) if isinstance(x, ex.Product) else max(degrees, default=0)
 
 
 def _expand_random_products(

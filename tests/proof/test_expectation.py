@@ -247,6 +247,9 @@ FALSE_MEANS = {
     "no polynomial beside a mean of 0": equation(
         mean(["product", XI, ["exp", YI]], LAW, ["function", "law of y", NOUGHT, ONE]), NOUGHT
     ),
+    "a moment that need not exist beside a mean of 0": equation(
+        mean(["product", *CUBE[1:], YI], ["function", "law of y", NOUGHT, ONE], LAW), NOUGHT
+    ),
     "in a permutation": equation(mean(["product", permuted(XI), XI]), VARIANCE),
     "a mean of a mean": equation(mean(["product", mean(XI), XI]), NOUGHT),
     "a positive letter": equation(mean(XI), NOUGHT, positive=["x"]),

@@ -144,6 +144,8 @@ REFUSED: dict[str, tuple[Glossary, str]] = {
     "a function of something random": (ANY, "E[exp(q_1)] = exp(μ)"),
     "a function beside a mean of 0": (CENTRED, "E[q_1 exp(k_1)] = 0"),
     "a quotient beside a mean of 0": (CENTRED, "E[q_1/k_1] = 0"),
+    "a moment that need not exist beside a mean of 0": (CENTRED, "E[q_1 k_1³] = 0"),
+    "the same of the other array": (CENTRED, "E[q_1³ k_1] = 0"),
     "a sum from 2 on": (ANY, "Σ_{i=2}^{d_k} E[q_i] = (d_k - 1) μ"),
     "a mean of nothing random": (ANY, "E[μ] = μ"),
 }
