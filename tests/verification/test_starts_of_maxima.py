@@ -44,6 +44,9 @@ def test_a_start_at_0_is_named_with_its_guard(exponent: int) -> None:
         (-50.0, 1e-6, 4, "−50, not at −∞, and the sum is kept from 0 (by 1e−6)"),
         (-50.0, 1e-30, 7, "−50, not at −∞, and the sum is kept from 0 (by 1e−30)"),
         (-37.5, 1e-9, 16, "a finite number, not at −∞: the sum of e^s is at least e^(−58.22)"),
+        # Near −53 with 1e−5, and −9 with 1e−12.
+        (-50.0, 5e-7, 4, "a finite number, not at −∞: the sum of e^s is at least e^(−64.51)"),
+        (-20.0, 2.0**-24, 4, "a finite number, not at −∞: the sum of e^s is at least e^(−36.64)"),
     ],
 )
 def test_any_start_is_named_that_rows_at_many_levels_show(start: float, least: float, tile: int, words: str) -> None:

@@ -57,7 +57,9 @@ _KEPT_SEED = 61  # the second number of the seed of rows at many levels; those t
 #: Shares of the right output at which a row shows the least sum: it lies little below it.
 _LEAST_SHARE, _LARGEST_SHARE = 1e-3, 0.9
 _SAME = 0.01  # difference of logarithms of sums that are one
-_ROUND = 0.005  # difference from a whole number in which a start is written
+#: Difference from a whole number in which a start is written. The outputs show c alone; for any c one of the powers of
+#: ten below gives a start within 1/100 or so of a whole number, which is not that of the code.
+_ROUND = 1e-4
 _EXPONENTS = range(4, 41)  # of the powers of ten from which sums are kept
 
 
