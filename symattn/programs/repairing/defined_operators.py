@@ -122,11 +122,15 @@ def _read_registration(call: ast.expr, function: str, line: int | None) -> Itera
     called = of.attr if isinstance(of, ast.Attribute) else of.id if isinstance(of, ast.Name) else ""
     try:
         name, devices = (ast.literal_eval(x) for x in call.args[:2])
-    except ValueError:
+    # A key of a dictionary, say, may be of a type that cannot be one.
+    except (ValueError, TypeError):
         return
-    if called != "impl" or not isinstance(name, str) or "::" not in name:
+    devices = (devices,) if isinstance(devices, str) else devices
+    # Functions of other libraries are called ``impl``, too, with arguments of other types.
+    is_of_torch = isinstance(name, str) and "::" in name and isinstance(devices, (tuple, list))
+    if called != "impl" or not is_of_torch:
         return
-    for device in (devices,) if isinstance(devices, str) else devices:
+    for device in devices:
         if str(device).lower() in _DEVICES:
             yield _Registered(name, str(device).lower(), function, line)
 

@@ -303,6 +303,26 @@ def test_an_operator_that_is_defined_and_implemented_is_edited(tmp_path: Path, h
 
 
 @pytest.mark.torch
+@pytest.mark.parametrize("devices", ["3", "None", "{[]: 1}"])
+def test_other_functions_of_the_same_name_are_no_registrations(tmp_path: Path, devices: str) -> None:
+    pytest.importorskip("torch")
+    text = f"""
+import torch
+
+def double(x):
+    return x + 2
+
+def unused(impl):
+    impl("a::b", {devices}, double)
+
+def run(x):
+    return double(x)
+"""
+    sources = Sources(loaded(tmp_path, text, function="run"))
+    assert {s.function.__name__ for s in sources.functions.values()} == {"run", "double"}
+
+
+@pytest.mark.torch
 def test_an_operator_with_other_defaults_than_its_function_is_left_as_it_is(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     text = DEFINED.replace("{registered}", REGISTERED["decorated"].replace("=1.0", "=2.0"))
