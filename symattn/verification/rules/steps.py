@@ -18,6 +18,7 @@ from symattn.attention.positions.position_fields import Alibi, Buckets, Rotary
 from symattn.attention.scores import softcap
 from symattn.attention.spec import Attention
 from symattn.bounds.mistake import At, Mistake, Wrong, in_fields, in_steps, not_scaled, root
+from symattn.document.errors import Undecided
 from symattn.verification.rules.forbidding import added, allowed
 
 #: A mistake in a step: the words, and what replaces the step.
@@ -64,12 +65,14 @@ def apply_step_twice(at: At) -> Any:
 def _divide_by_deviation(less: int, eps: int | Fraction, at: At) -> Any:
     """Return scores over the root of the variance of their row plus ε, with ``n - less`` as its divisor.
 
-    Where the variance is 0, scores that are equal stay so.
+    Without ε, equal scores give 0/0; so does the one score of a row with the divisor n − 1.
     """
     xp, s, n = at.xp, at.right(), at.n
+    if n <= less:
+        raise Undecided("the variance of one score, with the divisor n − 1, is 0/0")
     centred = s - xp.mean(s, axis=-1, keepdims=True)
-    variance = xp.sum(centred * centred, axis=-1, keepdims=True) / at.number(max(n - less, 1))
-    return centred / xp.sqrt(xp.where(variance > 0, variance + at.number(eps), at.number(1)))
+    variance = xp.sum(centred * centred, axis=-1, keepdims=True) / at.number(n - less)
+    return centred / xp.sqrt(variance + at.number(eps))
 
 
 def _yield_scale_step_mistakes(spec: Attention) -> Iterator[Row]:
