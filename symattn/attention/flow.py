@@ -256,13 +256,14 @@ class Flow:
             self.now[role] = name
 
     def _check_name_is_free(self, name: str) -> None:
-        """Raise ``InputError`` if a step would overwrite an input or the array of an earlier step."""
-        earlier = any(step.name == name for step in self.steps)
-        if earlier or name in self.given:
-            what = "an earlier step" if earlier else "an input"
+        """Raise ``InputError`` if a step would overwrite the array of an earlier step.
+
+        An array that is given stands for the step that computes it, as the values of a latent do.
+        """
+        if any(step.name == name for step in self.steps):
             raise InputError(
-                f"the step {name!r} has the name of {what}; inputs and steps share the names of "
-                f"ARRAYS in {_FILE_OF_ROWS}"
+                f"the step {name!r} has the name of an earlier step; inputs and steps share the "
+                f"names of ARRAYS in {_FILE_OF_ROWS}"
             )
 
 

@@ -451,15 +451,14 @@ def test_weights_are_not_read_off_gradients_of_values_before_their_norm() -> Non
         assert (output is not None) == reads
 
 
-@pytest.mark.parametrize(("name", "what"), {"scale": "an input", "scaled": "an earlier step"}.items())
-def test_a_step_does_not_overwrite_an_array(name: str, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_does_not_overwrite_an_earlier_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def stage(flow: Any) -> None:
-        flow.add(name, lambda s: 2 * s, "2 @0", ["scores"], role="scores")
+        flow.add("scaled", lambda s: 2 * s, "2 @0", ["scores"], role="scores")
 
     stages = tuple((field, stage if field == "softcap" else one) for field, one in stage_order.STAGES)
     monkeypatch.setattr(stage_order, "STAGES", stages)
     given = {**dict.fromkeys("qkv", np.eye(2)), "scale": np.ones(1)}
-    refuses(Attention(scale="given", softcap=5), **given, says=f"the step '{name}' has the name of {what}")
+    refuses(Attention(scale="given", softcap=5), **given, says="the step 'scaled' has the name of an earlier step")
 
 
 def test_a_letter_has_no_braces() -> None:
