@@ -25,7 +25,6 @@ def participation(t):
     return functional.softmax(t), functional.softmax(t)
 
 
-@pytest.mark.deep
 def test_a_bound_has_no_grade_of_code_that_says_something_else() -> None:
     document = prove(participation, cached=False)
     assert document.record["theorems"][0]["grade"] is Grade.SEARCHED
