@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 # -- sizes of fresh inputs, on which a mistake that was found must also explain the function ---------------------------
 _IN_BATCHES = 2  # held-out inputs that have several items
+_DRAWS_OF_NORMED_ROWS = 3  # one may show two mistakes of a norm alike
 _LONGEST = 140  # keys, beyond which as many queries take long
 _SIZES = (
     Sizes(3, 5, 4, 2),
@@ -214,10 +215,12 @@ class InputsByRoles(InputSource):
                 if low is not None:
                     yield Case("held out", f"held-out {title}", low)
         if any(mistake.step == "norm" for mistake in mistakes):
-            inputs = self._draw_normed_rows(session, rng)
-            # Larger rows may have scores beyond a promised limit.
-            if maker.admits(inputs):
-                yield Case("held out", "held-out rows of many sizes before their norms", inputs)
+            for number in range(_DRAWS_OF_NORMED_ROWS):
+                inputs = self._draw_normed_rows(session, rng)
+                title = f"held-out rows of many sizes before their norms {number + 1}"
+                # Larger rows may have scores beyond a promised limit.
+                if maker.admits(inputs):
+                    yield Case("held out", title, inputs)
 
     def _draw_normed_rows(self, session: Session, rng: Random) -> dict[str, Array]:
         """Draw arrays of which those that a norm takes have rows of many sizes: in what these are squared may show."""
