@@ -7,6 +7,7 @@ import pytest
 
 from symattn import Alibi, Attention, Gradient, Rotary, kind, verify, vjp
 from symattn.attention.gradients import backward_pass
+from symattn.document.errors import InputError
 from symattn.programs.specifications import definitions_of
 from symattn.verification.rules import by_role
 from tests.annotations import annotated, words_of
@@ -17,6 +18,7 @@ Array = Any
 NORMALISERS = [name for name in words_of(annotated(Attention)["normaliser"]) if name != "softmax"]
 SPECS: tuple[Attention, ...] = (
     Attention(), Attention(causal=True), Attention(softcap=2), Attention(scale=1), Attention(scale="1/d_k"),
+    Attention(scale="given"), Attention(heads=2, scale="given"),
     Attention(position=Rotary()), Attention(heads=2, position=Alibi(), causal=True),
     Attention(heads=4, kv_heads=2, causal=True),
     Attention(temperature=0.1, temperature_rate=2, causal=True, softcap=3),
@@ -183,6 +185,43 @@ def test_a_wrong_step_is_named_and_a_right_program_is_not_accused(wrong: str) ->
     assert (fault.step, fault.cause) == ("backward", cause)
     assert fault.code is not None
     assert verify(program("", spec), spec, framework="numpy", examples=0).verdict.value == "no fault"
+
+
+def of_given_scale(of_scores: str) -> Any:
+    """A backward pass whose scale is an input by head; dS is multiplied by it as the words say."""
+
+    def run(q: Array, k: Array, v: Array, scale: Array, do: Array) -> tuple[Array, ...]:
+        by_head = scale[:, None, None]
+        factors = {"": by_head, "left out": 1, "divided": 1 / by_head, "twice": by_head**2}
+        scores = q @ np.swapaxes(k, -1, -2) * by_head
+        powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        p = powers / powers.sum(axis=-1, keepdims=True)
+        dp = do @ np.swapaxes(v, -1, -2)
+        ds = p * (dp - (p * dp).sum(axis=-1, keepdims=True)) * factors[of_scores]
+        return ds @ k, np.swapaxes(ds, -1, -2) @ q, np.swapaxes(p, -1, -2) @ do
+
+    return run
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("wrong", "cause"),
+    [
+        ("left out", "dQ and dK are not scaled"),
+        ("divided", "uses dS/scale instead of dS ⊙ scale"),
+        ("twice", "dQ and dK are scaled twice"),
+    ],
+)
+def test_a_gradient_takes_a_scale_for_each_head(wrong: str, cause: str) -> None:
+    spec = Gradient(Attention(scale="given", heads=2))
+    (fault,) = verify(of_given_scale(wrong), spec, framework="numpy", examples=0).faults
+    assert (fault.step, fault.cause) == ("backward", cause)
+    assert verify(of_given_scale(""), spec, framework="numpy", examples=0).verdict.value == "no fault"
+
+
+def test_what_depends_on_places_or_has_a_batch_has_no_place_in_a_gradient() -> None:
+    with pytest.raises(InputError, match="numbers by head, row or column; it has no place for doc"):
+        verify(of_given_scale(""), Gradient(Attention(documents=True)))
 
 
 @pytest.mark.deep

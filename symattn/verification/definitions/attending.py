@@ -10,8 +10,8 @@ from typing import Any, get_args
 
 import numpy as np
 
-from symattn.attention.inputs import needed, required
-from symattn.attention.letters_of_attention import SCORES
+from symattn.attention.inputs import needed, required, shape
+from symattn.attention.letters_of_attention import ARRAYS, SCORES
 from symattn.attention.spec import Attention
 from symattn.attention.temperatures import counts_places_from_last_key
 from symattn.bounds import extras, reference
@@ -43,6 +43,8 @@ _WORDS = {
     "sink": "sinks s_aux sink_logits",
     "drop": "dropout_mask",
 }
+# Axes that every case of these definitions has sizes for.
+_OWN_AXES = {"h", "g", "n_q", "n_k", "d_k", "d_v"}
 #: Axes besides n and d, by layout; other orders are brought into b, h, n, d.
 LAYOUTS: Mapping[str, str] = {
     x: " ".join(x[:-1].replace("n", "")) for x in get_args(Layout) if x[-1] == "d"
@@ -86,7 +88,7 @@ def settings(spec: Attention) -> dict[str, Any]:
 def check(spec: Attention, what: str, layout: Layout) -> None:
     """Raise ``InputError`` if a definition needs tokens and projections, or another layout."""
     # Inputs that no parameter of these definitions stands for.
-    beside = [n for n in required(spec) if n not in _WORDS]
+    beside = [n for n in required(spec) if not _has_place(spec, n)]
     if spec.packed or spec.latent is not None or beside:
         raise InputError(
             f"{what} takes q, k, v and masks; it has no place for {', '.join(beside) or 'projections'}"
@@ -256,7 +258,10 @@ def in_front(layout: Layout, i: int) -> dict[str, int]:
 
 
 def inputs(spec: Attention, layout: Layout) -> tuple[Input, ...]:
-    """Return q, k, v, and the other inputs that the specification needs. Raises ``InputError`` for labels or tables."""
+    """Return q, k, v, and the other inputs that the specification needs.
+
+    Raises ``InputError`` for labels, positions and tables.
+    """
     shapes = {
         "q": axes(spec, layout, "h", "n_q", "d_k"),
         "k": axes(spec, layout, "g", "n_k", "d_k"),
@@ -273,12 +278,34 @@ def inputs(spec: Attention, layout: Layout) -> tuple[Input, ...]:
         "keep": lambda shape, rng: (rng.random(shape) < 0.7) | (np.arange(shape[-1]) == 0),
     }
     names = ["q", "k", "v", *needed(spec, ("q", "k", "v"))]
-    beside = [name for name in names if name not in shapes]
+    beside = [name for name in names if not _has_place(spec, name)]
     if beside:
         raise InputError(
-            f"a definition with log-sums or weights takes {', '.join(shapes)}; it has no place for {', '.join(beside)}"
+            f"a definition with log-sums or weights takes {', '.join(shapes)} and numbers by head, row or column; "
+            f"it has no place for {', '.join(beside)}"
         )
-    return tuple(Input(n, shapes[n], _WORDS[n], entries.get(n)) for n in dict.fromkeys(names))
+    others = [name for name in names if name not in shapes]
+    shapes |= {name: _shape_of_numbers(spec, name) for name in others}
+    words = _WORDS | {name: ARRAYS[name].also for name in others}
+    return tuple(Input(n, shapes[n], words[n], entries.get(n)) for n in dict.fromkeys(names))
+
+
+def _has_place(spec: Attention, name: str) -> bool:
+    """Return whether these definitions can take an input: q, k, v and masks, and what is drawn by heads, rows, columns.
+
+    Such an input has none of the batch axes of q, k and v, which layouts would have to place.
+    """
+    if name in _WORDS:
+        return True
+    axes = shape(name, spec, ("q", "k", "v")).split()
+    return name in extras.ENTRIES and set(axes) <= _OWN_AXES
+
+
+def _shape_of_numbers(spec: Attention, name: str) -> str:
+    """Return the shape in letters of an input by heads, rows or columns; one head has an axis of length 1."""
+    axes = shape(name, spec, ("q", "k", "v")).split()
+    # The letter h is that of leading axes of a layout if the specification has one head.
+    return " ".join("1" if spec.heads == 1 and axis in ("h", "g") else axis for axis in axes)
 
 
 def _axes_of_valid_keys(spec: Attention, layout: Layout) -> str:
