@@ -31,6 +31,8 @@ _OF_WEIGHTS: dict[str, tuple[str, str, Callable[[Array, Array], Array]]] = {
     "sparsemax": ("p", "step(@0) ⊙ (@1 − mean_+(@1))", weight_gradients.sparsemax_gradient),
     "entmax": ("p", "√@0 ⊙ (@1 − mean_r(@1))", weight_gradients.entmax15_gradient),
 }
+#: Steps that scale scores, and of whose gradients the mistakes have words of their own.
+_OWN_MISTAKES = ("scaled", "tempered")
 _OF_CAP = "@0 ⊙ (1 − (@1/@cap)²)"
 
 
@@ -216,13 +218,14 @@ class BackwardPass(StatedFlow):
                     values=step.values,
                 )
             elif step.errors == "scales":
-                of, role = (gradient, *step.of[1:]), f"{step.name} gradient"
+                of = (gradient, *step.of[1:])
+                role = f"{step.name} gradient" if step.name in _OWN_MISTAKES else "passed gradient"
                 # A step that is linear in the scores passes their gradient back as it passes them.
                 yield replace(
                     self._state(name, step.run, step.written, of, role), values=step.values
                 )
             else:
-                yield self._state_back(step, 0, gradient, name)
+                yield self._state_back(step, 0, gradient, name, "passed gradient")
             gradient = name
 
     def _list_changes_of_scores(self, forward: Sequence[Step]) -> list[Step]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from symattn.arrays.namespace import namespace_of
 from symattn.attention.flow import Step, find_value_step
 from symattn.attention.gradients.backward_pass import name_gradient_of_weighted_values
+from symattn.attention.letters_of_attention import ARRAYS
 from symattn.attention.streaming.states import reference
 from symattn.bounds.changed_steps import in_stated_steps
 from symattn.bounds.mistake import At, Mistake, Wrong, before, number, root
@@ -363,6 +364,26 @@ def mistakes_of_scale(spec: Any, step: Step) -> Iterator[Mistake]:
         yield _mistake(spec, f"dQ and dK are {words}", {step.name: of_both})
 
 
+def mistakes_of_passed(spec: Any, step: Step) -> Iterator[Mistake]:
+    """Yield other derivatives of a step of scores that has a noun: left out, applied twice, or taken at its result."""
+    forward = step.name.removeprefix("ds_")
+    if not ARRAYS[forward].noun:
+        return
+    derivative = f"the derivative of {ARRAYS[forward].noun}"
+    yield _mistake(spec, f"{derivative} is left out", {step.name: left_out})
+    yield _mistake(spec, f"{derivative} is applied twice", {step.name: _apply_twice})
+    # A step that scales its scores has the same derivative everywhere, and takes no scores.
+    before_step = next(s for s in spec.pipeline_of_all if s.name == forward).of[0]
+    if before_step in step.of:
+        of_result = partial(_take_derivative_at, forward)
+        words = f"{derivative} is taken at its result, not at the scores before it"
+        yield _mistake(spec, words, {step.name: of_result})
+
+
+def _take_derivative_at(name: str, at: At) -> Any:
+    return at.right(at.first, at.values[name])
+
+
 # -- products ----------------------------------------------------------------------------------------------------------
 def mistakes_of_queries(spec: Any, step: Step) -> Iterator[Mistake]:
     """Yield other products dQ = dS K."""
@@ -548,6 +569,7 @@ RULES: Mapping[str, Callable[[Any, Step], Iterator[Mistake]]] = {
     "cap gradient": mistakes_of_cap,
     "tempered gradient": mistakes_of_temperature,
     "scaled gradient": mistakes_of_scale,
+    "passed gradient": mistakes_of_passed,
     "query gradient": mistakes_of_queries,
     "key gradient": mistakes_of_keys,
     "value gradient": mistakes_of_values,
