@@ -6,7 +6,7 @@ from math import exp, sqrt
 import numpy as np
 import pytest
 
-from symattn import Attention, DepthAttention, Domain, Verdict, kind, verify
+from symattn import Attention, DepthAttention, Domain, Gradient, LinearAttention, Verdict, kind, verify
 from symattn.programs.specifications import definitions_of
 from symattn.programs.verifying import Options, verified
 from tests.refusals import refuses
@@ -120,6 +120,36 @@ def keys_of_sums(w: Array, outputs: Array, gain: Array) -> Array:
 def test_right_programs_have_no_fault(function: Callable[..., Array]) -> None:
     report = verified(function, NORMED, Options(verdict_alone=True, examples=2, domain=FEW))
     assert report.verdict is Verdict.NO_FAULT
+
+
+LARGE = {
+    "layers": (stacked, NORMED, Domain()),
+    "long ones alone": (stacked, NORMED, Domain(min_tokens=288, max_width=8)),
+    "heads": (lambda q, k, v: (v, q[..., 0]), Attention(heads=48, lse=True), Domain()),
+    "columns": (lambda q, k, v, g, d_out: (q, k, v, g), Gradient(LinearAttention(gate="token")), Domain()),
+}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.deep) if n == "heads" else n for n in LARGE])
+def test_large_inputs_of_every_definition_fit_into_memory(name: str) -> None:
+    """The reference holds tens of copies of an input, or of the scores of all heads, which are a gigabyte at most."""
+    function, spec, domain = LARGE[name]
+    options, rng = Options(domain=domain), np.random.default_rng(1)
+    with options.opened(function, spec) as runner:
+        session = options.session(runner, spec)
+        source = session.subject.source
+        groups = [source.last()["together"], source.later()["multiples"]]
+        cases = [case for group in groups for case in group(session, rng)]
+    for case in cases:
+        sizes = session.subject.named(session.subject.sizes_of(case.inputs))
+        scores = sizes.get("h", 1) * sizes["n_q"] * sizes.get("n_k", sizes["n_q"])
+        columns = sizes["d_k"] if "g" in case.inputs else 1
+        # Lengths are rounded to those of the domain.
+        room = 1.01 * 2**21
+        assert max(a.size for a in case.inputs.values()) <= room
+        assert scores * columns <= room * (1 if columns > 1 else 4)
+    # As large as there is room for.
+    assert max(case.size for case in cases) > 2**14
 
 
 WRONG = [

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
-from math import log2, sqrt
+from itertools import chain, islice
+from math import log2, prod, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +18,7 @@ from symattn.arrays.formats import HALF
 from symattn.attention.spec import Attention
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import Case, CaseResult
+from symattn.bounds.domain import Domain
 from symattn.bounds.inputs import Maker, Sizes
 from symattn.bounds.mistake import Mistake
 from symattn.document.errors import InputError
@@ -27,7 +28,11 @@ from symattn.verification.input_source import Array, Cases, InputPairs, InputSou
 from symattn.verification.power import LEAST
 from symattn.verification.probing import behaviour, groups, probes
 from symattn.verification.probing.numbers import reserve_untried_temperatures
-from symattn.verification.probing.together import few_keys_together, lengths_of_several
+from symattn.verification.probing.together import (
+    CELLS_TOGETHER,
+    few_keys_together,
+    lengths_of_several,
+)
 
 if TYPE_CHECKING:
     from symattn.verification.definitions.definition_subject import Definition
@@ -167,13 +172,12 @@ class InputsByLetters(InputSource):
             if self.definition.law is not None:
                 yield self._together_as_in_models(session, wanted, rng)
                 continue
-            wanted = self._in_memory(wanted)
             sizes = self._small_but({"b": 1, "h": 1, "f": wanted.d_model, **self._by_name(wanted)})
             case = self._draw_definition_case(
                 session,
                 "together",
                 self._name_ordinary_family,
-                self.definition.within(sizes, session.domain),
+                self._fit_into_memory(sizes, session.domain),
                 rng,
             )
             lighter = self.definition.in_wide_rows(self._shrink_weight_matrices(case.inputs))
@@ -192,14 +196,37 @@ class InputsByLetters(InputSource):
         sizes = {name: getattr(wanted, name) for name in ("n_q", "n_k", "d_k", "d_v")}
         return self._as_in_models(session, "together", sizes, _SLOW_DECAY, rng)
 
-    def _in_memory(self, wanted: Sizes) -> Sizes:
-        """Return sizes of fewer tokens if an array of n_q × n_k × d_k would be too large."""
-        # Bounds of such a way hold an array of all pairs and columns.
-        entries = wanted.n_q * wanted.n_k * wanted.d_k
-        if not self.definition.by_column or entries <= _MOST_AT_ONCE:
-            return wanted
-        shrunk = sqrt(_MOST_AT_ONCE / entries)
-        return replace(wanted, n_q=int(shrunk * wanted.n_q), n_k=int(shrunk * wanted.n_k))
+    def _fit_into_memory(self, sizes: Mapping[str, int], domain: Domain) -> dict[str, int]:
+        """Return sizes of the domain near these, of fewer tokens if some array would be too large."""
+        fitted = self.definition.within(sizes, domain)
+        share = self._measure_largest_array(fitted)
+        if share <= 1:
+            return fitted
+        # Arrays of so many entries have queries and keys, or layers, among their axes.
+        tokens = {x for x in fitted if self.definition.meaning(x)[0] in TOKENS}
+        fewer = {x: max(1, int(n / sqrt(share))) if x in tokens else n for x, n in fitted.items()}
+        return self.definition.within(fewer, domain)
+
+    def _measure_largest_array(self, sizes: Mapping[str, int]) -> float:
+        """Return the entries of the largest array, an input or all pairs of tokens, in parts of the largest number
+        that is tried."""
+        names = [i.name for i in self.definition.inputs]
+        share = max(prod(self.definition.shape(name, sizes)) for name in names) / _MOST_AT_ONCE
+        named = self.definition.named(sizes)
+        # Each head of each item has pairs of its own; keys may have fewer heads than queries.
+        heads = max(self._count_heads_and_items(name, sizes) for name in names)
+        tokens = [named[name] for name in TOKENS if name in named]
+        # Without a letter of their own there are as many keys as queries.
+        pairs = heads * max(tokens, default=1) * min(tokens, default=1)
+        if self.definition.by_column:
+            return max(share, pairs * named["d_k"] / _MOST_AT_ONCE)
+        return max(share, pairs / CELLS_TOGETHER)
+
+    def _count_heads_and_items(self, name: str, sizes: Mapping[str, int]) -> int:
+        """Return the product of an input's axes that are neither tokens nor columns."""
+        letters = chain.from_iterable(self.definition.axes_of(name, sizes))
+        others = [x for x in letters if self.definition.meaning(x)[0] not in (*TOKENS, *WIDTHS)]
+        return prod(int(x) if x.isdecimal() else sizes[x] for x in others)
 
     def _shrink_weight_matrices(self, inputs: Inputs) -> dict[str, Array]:
         """Return the inputs with smaller weights that have entries of their own, so that scores are of ordinary size
@@ -217,14 +244,13 @@ class InputsByLetters(InputSource):
     def _yield_multiple_length_cases(self, session: Session, rng: Random) -> Iterator[Case]:
         """Yield several times the shortest length as numbers of queries and keys, if short ones do not occur."""
         for n_q, n_k in lengths_of_several(session.domain):
-            sizes = self._small_but({"b": 1, "h": 1, "n_q": n_q, "n_k": n_k})
-            yield self._draw_definition_case(
-                session,
-                "multiples",
-                self._name_ordinary_family,
-                self.definition.within(sizes, session.domain),
-                rng,
-            )
+            small = self._small_but({"b": 1, "h": 1, "n_q": n_q, "n_k": n_k})
+            sizes = self.definition.within(small, session.domain)
+            # A law is computed in chunks; elsewhere fewer tokens would be no multiples.
+            if self._measure_largest_array(sizes) <= 1 or self.definition.law is not None:
+                yield self._draw_definition_case(
+                    session, "multiples", self._name_ordinary_family, sizes, rng
+                )
 
     def _by_name(self, sizes: Sizes) -> dict[str, int]:
         """Return the sizes by the names of a domain."""
