@@ -1,5 +1,6 @@
 """Attention by tiles of queries and keys is attention: what a specification gives, its scores and sinks included."""
 
+import tracemalloc
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -155,3 +156,16 @@ def test_causal_tiles_for_all_sizes() -> None:
 
     assert proved(_letters, partial(whole, Attention(causal=True, scale=1)), shapes)
     assert not proved(_letters, partial(whole, Attention(scale=1)), shapes)
+
+
+@pytest.mark.parametrize("sink", [None, "zero"])
+def test_states_of_tiles_are_held_one_at_a_time(sink: str | None) -> None:
+    """Where each key is a tile, all states together would be as many numbers as keys times those of the output."""
+    q, k, v = np.ones((16, 1)), np.ones((500, 1)), np.ones((500, 128))
+    tracemalloc.start()
+    try:
+        tiled(Attention(sink=sink), ((0, 16), range(501)), q=q, k=k, v=v)()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * v.nbytes

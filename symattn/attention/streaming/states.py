@@ -76,7 +76,8 @@ def lse(state: SoftmaxState, base: int | None = None) -> Any:
 
 def online(s: Array, v: Array, bounds: Iterable[object], fully_masked: str = "nan") -> Any:
     """softmax(S) V by tiles of keys between consecutive ``bounds`` (0, …, n_k)."""
-    tiles = [tile_state(s[..., lo:hi], v[..., lo:hi, :]) for lo, hi in pairwise(bounds)]
+    # One state at a time, since each is as large as the output.
+    tiles = (tile_state(s[..., lo:hi], v[..., lo:hi, :]) for lo, hi in pairwise(bounds))
     return finish(reduce(merge, tiles), fully_masked)
 
 

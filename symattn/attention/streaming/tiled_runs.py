@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
-from itertools import pairwise
+from itertools import chain, pairwise
 from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -98,10 +98,11 @@ def row_states(
     """
     result = []
     for r in cut(rows):
+        # One state at a time, since each is as large as the output.
+        states = (tile_state(s[..., r, c], v[..., c, :]) for c in cut(keys))
         # The sink comes first: its finite maximum keeps all later states finite.
-        states = [] if sink is None else [SoftmaxState(sink[..., r, :], 1, 0)]
-        states += [tile_state(s[..., r, c], v[..., c, :]) for c in cut(keys)]
-        result.append(reduce(merge, states))
+        first = [] if sink is None else [SoftmaxState(sink[..., r, :], 1, 0)]
+        result.append(reduce(merge, chain(first, states)))
     return result
 
 
