@@ -18,8 +18,10 @@ from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import Case, CaseResult
 from symattn.verification import reduce
 from symattn.verification.power import LEAST
+from symattn.verification.probing.groups import NEEDS
 
 if TYPE_CHECKING:
+    from symattn.attention.spec import Attention
     from symattn.bounds.inputs import Maker
     from symattn.bounds.mistake import Mistake
     from symattn.verification.engine import Session
@@ -70,8 +72,8 @@ class InputSource(ABC):
     # -- the attention -------------------------------------------------------------------------------------------------
     @property
     @abstractmethod
-    def has_attention(self) -> bool:
-        """Return whether the inputs are those of an attention, or contain them."""
+    def attention(self) -> Attention | None:
+        """The attention whose inputs these are, or contain; None if there is none."""
 
     @abstractmethod
     def maker(self, session: Session) -> Maker:
@@ -92,12 +94,14 @@ class InputSource(ABC):
         """Return the arrays of that attention for these inputs; None if they are unknown."""
 
     def cases_of_probes(self, groups: Mapping[str, Group]) -> dict[str, Cases]:
-        """Return groups of probes of that attention as groups of cases; none if there is no attention."""
-        if not self.has_attention:
+        """Return groups of probes of that attention as groups of cases, where it has what they need."""
+        attention = self.attention
+        if attention is None:
             return {}
         return {
             name: partial(self._yield_cases_of_probes, name, group)
             for name, group in groups.items()
+            if name not in NEEDS or NEEDS[name].are_met(attention)
         }
 
     def _yield_cases_of_probes(

@@ -46,6 +46,28 @@ def _made(definition: Definition, name: str = "softmax") -> list[dict[str, Any]]
     return [dict(case.inputs) for case in cases]
 
 
+@pytest.mark.parametrize(
+    ("spec", "tested"),
+    [
+        (Attention(), set()),
+        (Attention(softcap=3), {"caps"}),
+        (Attention(causal=True), {"masked tiles"}),
+        (Attention(causal=True, window=4), {"masked tiles", "windows"}),
+        (Attention(causal=True, prefix=2), {"masked tiles", "windows"}),
+        (Attention(mask="boolean"), {"masked tiles", "hidden keys"}),
+        (Attention(temperature="log"), {"positions"}),
+        (Attention(sink="given"), {"given numbers"}),
+        (Attention(bias=True), {"given numbers"}),
+        (Attention(qk_norm="rms"), {"norms"}),
+        (Attention(value_norm="rms"), {"norms"}),
+    ],
+)
+def test_groups_are_tried_of_what_an_attention_has(spec: Attention, tested: set[str]) -> None:
+    definition = next(definitions_of(Gradient(spec)))
+    needy = {"caps", "masked tiles", "windows", "hidden keys", "positions", "given numbers", "norms"}
+    assert needy & definition.source.later().keys() == tested
+
+
 def _run(definition: Definition, inputs: dict[str, Any]) -> Any:
     return definition.run(definition.ways[0], inputs)[0]
 

@@ -92,9 +92,9 @@ class InputsByLetters(InputSource):
     random = "random"
 
     @property
-    def has_attention(self) -> bool:
+    def attention(self) -> Attention | None:
         """See ``InputSource``."""
-        return self.definition.inner is not None
+        return self.definition.attention
 
     def first(self) -> Mapping[str, Cases]:
         """See ``InputSource``: every size, every kind of number, several chunks, and the probes of its attention."""

@@ -96,9 +96,9 @@ class InputsByRoles(InputSource):
     random = "accuracy"
 
     @property
-    def has_attention(self) -> bool:
+    def attention(self) -> Attention:
         """See ``InputSource``."""
-        return True
+        return self.spec
 
     # -- inputs --------------------------------------------------------------------------------------------------------
     def first(self) -> Mapping[str, Cases]:
@@ -106,7 +106,7 @@ class InputsByRoles(InputSource):
         return self.cases_of_probes(groups.FIRST)
 
     def later(self) -> Mapping[str, Cases]:
-        """Return the groups of ranges, orders and sizes; each yields cases only if the specification has its step."""
+        """Return the groups of ranges, orders and sizes that test what the specification has."""
         return self.cases_of_probes(groups.LATER)
 
     def last(self) -> Mapping[str, Cases]:

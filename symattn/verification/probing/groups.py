@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from symattn.attention.letters_of_attention import ARRAYS
 from symattn.verification.probing import numbers, together
 from symattn.verification.probing.probes import GROUPS as FIRST
-from symattn.verification.probing.probes import Group
+from symattn.verification.probing.probes import Group, Needs
 
-__all__ = ["FIRST", "LAST", "LATER"]
+__all__ = ["FIRST", "LAST", "LATER", "NEEDS"]
 
 #: Tried while no fault is known.
 LATER: dict[str, Group] = {
@@ -27,3 +28,16 @@ LATER: dict[str, Group] = {
 }
 #: Tried after random inputs, since a case takes longer.
 LAST: dict[str, Group] = {"long": numbers.long, "together": together.together}
+
+#: Groups that are passed over where nothing meets their needs: all of their cases test what is then not there.
+NEEDS: dict[str, Needs] = {
+    "mask": Needs(("masks_anything",)),
+    "hidden keys": Needs(("mask", "padding")),
+    "masked tiles": Needs(("masks_anything",)),
+    "windows": Needs(("window", "block", "prefix")),
+    "positions": Needs(("position", "temperature")),
+    "caps": Needs(("softcap",)),
+    "given numbers": Needs(inputs=frozenset(name for name, row in ARRAYS.items() if row.sized)),
+    # Norms, and other operations on vectors whose errors depend on the numbers that they take.
+    "norms": Needs(errors_of_steps=frozenset({"rounded"})),
+}

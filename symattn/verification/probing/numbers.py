@@ -253,10 +253,8 @@ def _choose_score_levels(largest: float) -> tuple[float, ...]:
 
 def caps(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """Yield scores far below, near and far above the cap, of both signs."""
-    cap = maker.spec.softcap
-    if cap is None:
-        return
-    c = float(cap)
+    assert maker.spec.softcap is not None
+    c = float(maker.spec.softcap)
     for factor in (0.125, 0.5, 1.0, 2.0, 8.0):
         # A power of 2 is exact in every format.
         size = float(2.0 ** np.round(np.log2(c * factor)))
@@ -356,8 +354,6 @@ def _is_valid_length_argument(maker: Maker) -> bool:
 
 def hiding(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """Yield masks that leave only the last keys, the first, or one; and rows without any if the domain has them."""
-    if maker.spec.mask is None and not maker.spec.padding:
-        return
     # All scores so far below 0 that finite numbers in place of −∞ are not far below them.
     for level in _choose_score_levels(maker.largest_score):
         q, k = np.zeros((6, 4)), np.zeros((6, 4))

@@ -8,15 +8,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isqrt, log2
+from typing import NamedTuple
 
 import numpy as np
 
 from symattn.arrays.formats import HALF
 from symattn.attention.flow import find_steps_behind_weights
+from symattn.attention.inputs import required
+from symattn.attention.spec import Attention
 from symattn.bounds.inputs import Array, Entries, Maker, Sizes
 
 Named = tuple[str, dict[str, Array] | None]
 Group = Callable[[Maker, np.random.Generator], Iterator[Named]]
+
+
+class Needs(NamedTuple):
+    """What an attention must have for a group to test it: a property that is set, an input, or a kind of step."""
+
+    properties: tuple[str, ...] = ()
+    inputs: frozenset[str] = frozenset()
+    errors_of_steps: frozenset[str] = frozenset()
+
+    def are_met(self, spec: Attention) -> bool:
+        """Return whether the attention has one of them."""
+        if any(getattr(spec, name) not in (None, False) for name in self.properties):
+            return True
+        if not self.inputs.isdisjoint(required(spec)):
+            return True
+        kinds = self.errors_of_steps
+        return bool(kinds) and any(step.errors in kinds for step in spec.pipeline("qkv"))
+
 
 #: The group of the calls whose bits are compared.
 BITS = "bits"
@@ -179,10 +200,11 @@ def softmax(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
         else np.inf
     )
     for level in dict.fromkeys(min(level, most) for level in (16.0, 64.0, 512.0)):
-        yield (
-            f"queries that score near {level:g} and −{level:g}",
-            maker.from_heads(*_alternate_offset_signs(level, rows, maker, rng)),
-        )
+        q, k, v = offset(level, rows, rng)
+        # Every other query has the opposite sign.
+        q[1::2, 0] *= -1
+        k[:, 1] /= 4
+        yield f"queries that score near {level:g} and −{level:g}", maker.from_heads(q, k, v)
     low = np.zeros((5, 2))
     low[:, 0] = [-200, 3, -1, 2, -190]
     yield (
@@ -232,8 +254,6 @@ def structure(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
 
 def mask(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """Yield masks: the weights under a mask, forbidden keys with high scores, values that double."""
-    if not maker.spec.masks_anything:
-        return
     for n_q, n_k in ((4, 4), (3, 6), (6, 3), (2, 5), (5, 8), (16, 16), (2, 33)):
         n_q = n_k if maker.square else n_q
         zero = np.zeros((n_q, 2)), np.zeros((n_k, 2))
@@ -265,16 +285,6 @@ def far(maker: Maker) -> float:
     # A quarter beyond −log η, up to a power of 2, which every format represents.
     wanted = 2.0 ** np.ceil(np.log2(-1.25 * np.log(least)))
     return float(min(wanted, 2.0 ** np.floor(np.log2(maker.largest_score * 0.75))))
-
-
-def _alternate_offset_signs(
-    level: float, rows: int, maker: Maker, rng: np.random.Generator
-) -> tuple[Array, Array, Array]:
-    """Return the arrays of ``offset`` with every other query of the opposite sign."""
-    q, k, v = offset(level, rows, rng)
-    q[1::2, 0] *= -1
-    k[:, 1] /= 4
-    return q, k, v
 
 
 def offset(shift: float, rows: int, rng: np.random.Generator) -> tuple[Array, Array, Array]:
