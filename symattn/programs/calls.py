@@ -34,7 +34,7 @@ from symattn.bounds.called_target import (
 from symattn.document.errors import InputError
 from symattn.programs import frameworks, guard, layouts
 from symattn.programs.frameworks import Tensor, Tensors
-from symattn.programs.interpreting import interpreting
+from symattn.programs.interpreting import COMPILER, interpreting
 from symattn.programs.messages import MAX_BYTES
 from symattn.programs.names import Function, on_first
 from symattn.programs.refusing import by_memory, one_line, refuses, where
@@ -88,21 +88,31 @@ class Target:
         """Forget the last result."""
         self._before = None
 
-    def run(self, inputs: Inputs, memory: Memory = "contiguous") -> Outcome:
-        """Call the function once on fresh copies of ``inputs`` in this memory layout. See ``Runner``."""
+    def run(self, inputs: Inputs, memory: Memory = "contiguous", explains: bool = True) -> Outcome:
+        """Call the function once on fresh copies of ``inputs`` in this memory layout. See ``Runner``.
+
+        Unless it ``explains``, a failure does not say where it arose, and who refuses the inputs.
+        """
         self.begin_call()
         arguments = self._compute_call_arguments(inputs)
-        placed_arrays = {
-            a: self._make_framework_array(value, laid_out_of(memory, a.input))
+        # ``strided q`` lays out q alone, and the others are contiguous.
+        layout, _, alone = memory.partition(" ")
+        passed = {
+            a: self._make_framework_array(
+                value,
+                # What is written is contiguous always, and its memory not read-only.
+                cast(Memory, layout)
+                if a.input != DESTINATION and alone in ("", a.input)
+                else "contiguous",
+            )
             for a, value in arguments.items()
         }
-        passed = (
-            self._in_kept_memory(placed_arrays)
-            if memory == "reused"
-            else _merge_equal_arrays(placed_arrays, arguments, memory)
-        )
+        if memory == "reused":
+            passed = self._in_kept_memory(passed)
+        elif memory == "shared":
+            passed = _merge_equal_arrays(passed, arguments)
         bits = {
-            a: self._snapshot_shape_and_bits(array)
+            a: (tuple(array.shape), self._arrays.bits(array))
             for a, array in passed.items()
             if not isinstance(array, (int, float)) and a.input != DESTINATION
         }
@@ -111,19 +121,21 @@ class Target:
             self.around_call(),
             _interpreting_if_requested(memory) as interpreted,
         ):
-            report = watch(self._function, *layouts.placed(self.convention.arguments, passed))
-            report = self._with_written(report, passed)
+            placed = layouts.placed(self.convention.arguments, passed)
+            report = watch(self._function, *placed, explains)
+            if self.convention.destination is not None and report.error is None:
+                report = self._with_written(report, passed, self.convention.destination)
         first = _first_of(report.output)
         # the array that the previous call returned, now and then
         before = self._before and (frameworks.read(self._before[0])[0], self._before[1])
         outcome = Outcome(
-            error=by_memory(report.error, memory),
+            error=report.error and by_memory(report.error, memory),
             stdout=report.stdout,
             mutated=tuple(
                 dict.fromkeys(
                     a.input or ""
                     for a in bits
-                    if self._snapshot_shape_and_bits(passed[a]) != bits[a]
+                    if (tuple(passed[a].shape), self._arrays.bits(passed[a])) != bits[a]
                 )
             ),
             overwrote=before is not None and not np.array_equal(*before, equal_nan=True),
@@ -143,14 +155,13 @@ class Target:
                 self._arrays.spoil(first)
         return result
 
-    def _with_written(self, report: Watched, passed: Mapping[Argument, Tensor]) -> Watched:
-        """Return the report with what the function wrote into its destination, if it has one, as its output.
+    def _with_written(
+        self, report: Watched, passed: Mapping[Argument, Tensor], destination: Argument
+    ) -> Watched:
+        """Return the report with what the function wrote into its destination as its output.
 
         A function that wrote nothing has failed; one that wrote NaN, into other numbers as well, has not.
         """
-        destination = self.convention.destination
-        if destination is None or report.error is not None:
-            return report
         array = passed[destination]
         untouched = self._make_framework_array(np.full(tuple(array.shape), np.nan), "contiguous")
         if not prod(array.shape) or self._arrays.bits(array) != self._arrays.bits(untouched):
@@ -373,9 +384,6 @@ class Target:
                 self._kept[a] = array
         return {a: self._kept[a] for a in passed}
 
-    def _snapshot_shape_and_bits(self, array: Tensor) -> tuple[tuple[int, ...], bytes]:
-        return tuple(array.shape), self._arrays.bits(array)
-
     def _with_output(self, outcome: Outcome, output: Tensor, inputs: Inputs) -> Outcome:
         returned = len(output) if isinstance(output, tuple) else 1
         first = _first_of(output)
@@ -416,7 +424,10 @@ def _interpreting_if_requested(memory: Memory) -> AbstractContextManager[list[bo
 
     Its list has an entry for each program that NumPy ran.
     """
-    return interpreting() if memory == "interpreted" else contextlib.nullcontext([])
+    # Without JAX nothing is compiled.
+    if memory != "interpreted" or COMPILER not in sys.modules:
+        return contextlib.nullcontext([])
+    return interpreting()
 
 
 def _returning_what_it_writes(function: Function, how: Convention) -> Function:
@@ -452,8 +463,15 @@ def _describe_excess(output: Tensor, inputs: Inputs) -> str:
 
     An output has an entry for each pair of entries of the inputs at most, as states and weights do.
     """
-    items = output if isinstance(output, tuple) else (output,)
-    shapes = [shape for item in items if (shape := _shape_of_array(item)) is not None]
+    shapes = []
+    for item in output if isinstance(output, tuple) else (output,):
+        # The attribute of a class of the candidate's own would run its code, which nothing watches here.
+        if guard.is_installed() and not _is_plain_array(item):
+            continue
+        shape = getattr(item, "shape", None)
+        # Arrays of any library have a tuple of whole numbers.
+        if isinstance(shape, tuple) and all(isinstance(size, int) for size in shape):
+            shapes.append(tuple(shape))
     count = sum(map(prod, shapes))
     of_pairs = sum(map(np.size, inputs.values())) ** 2
     if count <= min(max(of_pairs, _USUAL_NUMBERS), _MAX_NUMBERS):
@@ -462,33 +480,10 @@ def _describe_excess(output: Tensor, inputs: Inputs) -> str:
     return f"returned an array of shape {largest}, whose {prod(largest)} numbers are too many to be read"
 
 
-def _shape_of_array(item: object) -> tuple[int, ...] | None:
-    """Return the shape of an array of any library; None for anything else."""
-    # The attribute of a class of the candidate's own would run its code, which nothing watches here.
-    if guard.is_installed() and not _is_plain_array(item):
-        return None
-    shape = getattr(item, "shape", None)
-    is_shape = isinstance(shape, tuple) and all(isinstance(size, int) for size in shape)
-    return tuple(shape) if shape is not None and is_shape else None
-
-
-def laid_out_of(memory: Memory, name: str | None) -> Memory:
-    """Return the memory layout of one input: ``strided q`` lays out q alone, and the others are contiguous.
-
-    What is written is contiguous always, and its memory not read-only.
-    """
-    if name == DESTINATION:
-        return "contiguous"
-    layout, _, alone = memory.partition(" ")
-    return cast(Memory, layout if alone in ("", name) else "contiguous")
-
-
 def _merge_equal_arrays(
-    passed: dict[Argument, Tensor], inputs: Mapping[Argument, Tensor], memory: Memory
+    passed: dict[Argument, Tensor], inputs: Mapping[Argument, Tensor]
 ) -> dict[Argument, Tensor]:
-    """Return the arguments with equal arrays as one array if ``memory`` is "shared"."""
-    if memory != "shared":
-        return passed
+    """Return the arguments with equal arrays as one array."""
     remaining: dict[Argument, Tensor] = {}
     for a, array in passed.items():
         # Only q, k and v may be one array: a mask that equals one is a coincidence.
@@ -542,8 +537,13 @@ def announced(listener: Callable[[], None]) -> Iterator[None]:
         _listeners.pop()
 
 
-def watch(function: Function, places: Sequence[object], keywords: Tensors) -> Watched:
-    """Call the function and record its exceptions, including ``SystemExit``, prints and warnings; Ctrl-C is raised."""
+def watch(
+    function: Function, places: Sequence[object], keywords: Tensors, explains: bool = True
+) -> Watched:
+    """Call the function and record its exceptions, including ``SystemExit``, prints and warnings; Ctrl-C is raised.
+
+    Unless it ``explains``, an exception is recorded by its type alone.
+    """
     output, error = None, None
     for listener in _listeners:
         listener()
@@ -559,12 +559,16 @@ def watch(function: Function, places: Sequence[object], keywords: Tensors) -> Wa
         except BaseException as e:
             # What the guard noticed outweighs the exception, which it may have caused.
             guard.check()
-            error = Failure(
-                "raised",
-                one_line(e).partition(": ")[2],
-                type(e).__name__,
-                where(e),
-                refuses(e, function),
+            error = (
+                Failure(
+                    "raised",
+                    one_line(e).partition(": ")[2],
+                    type(e).__name__,
+                    where(e),
+                    refuses(e, function),
+                )
+                if explains
+                else Failure("raised", "", type(e).__name__)
             )
     texts = (f"{w.category.__name__}: {w.message}" for w in recorded)
     words = dict.fromkeys(text[:_LONGEST_WARNING] for text in texts)

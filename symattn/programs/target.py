@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
+from types import FunctionType
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from symattn.bounds.called_target import (
@@ -19,7 +21,7 @@ from symattn.bounds.domain import Domain
 from symattn.document.errors import MissingExtra
 from symattn.programs import frameworks, interpreting, modules, packed, triton_host
 from symattn.programs.calls import Target
-from symattn.programs.hosts import host_of
+from symattn.programs.hosts import Host, host_of
 from symattn.programs.names import Function
 from symattn.programs.request import Request
 from symattn.programs.specifications import kind_of
@@ -41,16 +43,18 @@ def target(
     Small calls determine what names leave open; with a convention ``agreed`` before, nothing is tried. Raises
     ``InputError`` and ``MissingExtra``.
     """
-    triton_host.prepare()
+    if "TRITON_INTERPRET" in os.environ:
+        triton_host.prepare()
     result = kind_of(request.spec).target(function, request, name, agreed)
-    if _compiles_for_new_sizes(function, result.convention):
+    is_jax_loaded = interpreting.COMPILER in sys.modules
+    if is_jax_loaded and _compiles_for_new_sizes(function, result.convention):
         result.convention = replace(result.convention, compiles=True)
     return result
 
 
 def _compiles_for_new_sizes(function: Function, how: Convention) -> bool:
     """Return whether a function may compile programs of JAX for new sizes which NumPy can run in their place."""
-    if how.dtype not in interpreting.FORMATS or interpreting.COMPILER not in sys.modules:
+    if how.dtype not in interpreting.FORMATS:
         return False
     layer = host_of(function)
     of_layer = layer is not None and layer.xp is sys.modules.get("jax.numpy")
@@ -61,20 +65,29 @@ def target_of_attention(
     function: Function, request: Request, name: str, agreed: Convention | None
 ) -> Target:
     """Return a function of the output of an attention ready to be called, as ``target`` does."""
+    # A plain function has no weights of its own.
+    host = None if isinstance(function, FunctionType) else host_of(function)
     if isinstance(agreed, Wrapped):
         ways: Iterator[packed.Wrapper] = chain(
-            wrappers(function, request, name), packed.one_query(function, name)
+            wrappers(function, host, request, name), packed.one_query(function, name)
         )
         return Target(next(way for way in ways if way.reading == agreed.reading), agreed, name)
     if agreed is not None:
         return Target(function, agreed, name)
     # Raises for an unknown format, before anything is called.
     frameworks.numpy_dtype(request.dtype)
-    if host := host_of(function):
+    if host:
         request = replace(request, framework=request.framework or host.framework)
-    if wrapped := tuple(wrappers(function, request, name)):
+    if wrapped := tuple(wrappers(function, host, request, name)):
         return _make_wrapped_target(*_choose_best_wrapper(wrapped, request, name), request, name)
-    trial, note = _agree_on_call_trial(function, settled(function, request), name)
+    likely = settled(function, request)
+    trial: ConventionTrial | None = None
+    note: tuple[str, ...] = ()
+    if likely.framework:
+        trial = _make_convention_trial(function, likely, name)
+    # The layout and the forms of arguments are tried only if these are open.
+    if trial is None or trial.is_open:
+        trial, note = _try_preferred_frameworks(function, likely, name)
     single = tuple(packed.one_query(function, name)) if trial.tried and trial.right is None else ()
     if single and not request.domain.square:
         best = _choose_best_wrapper(single, request, name)
@@ -122,12 +135,13 @@ def _make_wrapped_target(
     )
 
 
-def wrappers(function: Function, request: Request, name: str) -> Iterator[packed.Wrapper]:
-    """Yield the ways to read a module with weights, or a function that takes several inputs in one array."""
-    if host := host_of(function):
-        yield from modules.readings(host, request, name)
-    else:
-        yield from packed.ways(function, request, name)
+def wrappers(
+    function: Function, host: Host | None, request: Request, name: str
+) -> Iterable[packed.Wrapper]:
+    """Return the ways to read a module with weights, or a function that takes several inputs in one array."""
+    if host:
+        return modules.readings(host, request, name)
+    return packed.ways(function, request, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,15 +178,6 @@ def settled(function: Function, request: Request) -> Request:
     return request if request.framework else replace(request, likely=frameworks.wanted(function))
 
 
-def _agree_on_call_trial(
-    function: Function, request: Request, name: str
-) -> tuple[ConventionTrial, tuple[str, ...]]:
-    """Return the trial of the framework, layout and forms of arguments, run only if these are open; and a note."""
-    if request.framework and not (trial := _make_convention_trial(function, request, name)).is_open:
-        return trial, ()
-    return _try_preferred_frameworks(function, request, name)
-
-
 def _try_preferred_frameworks(
     function: Function, request: Request, name: str
 ) -> tuple[ConventionTrial, tuple[str, ...]]:
@@ -190,7 +195,7 @@ def _make_convention_trial(function: Function, request: Request, name: str) -> C
         request,
         name,
         # Such calls tell meanings apart, for which JAX need not compile.
-        lambda how, inputs: Target(function, how).run(inputs, "interpreted"),
+        lambda how, inputs, explains: Target(function, how).run(inputs, "interpreted", explains),
         outside,
     )
 

@@ -39,8 +39,8 @@ from symattn.programs.request import Request
 from symattn.verification.effort import Effort
 from symattn.verification.probing.probes import small
 
-#: Calls a function as a convention says.
-Call = Callable[[Convention, Inputs], Outcome]
+#: Calls a function as a convention says; and whether a failure is to be explained.
+Call = Callable[[Convention, Inputs, bool], Outcome]
 # A search that needs more calls ends, and a note says so.
 _CALLS = 2000
 _SECONDS = 120.0  # upper limit; reaching it is reported
@@ -146,10 +146,12 @@ class ConventionTrial:
         """Return the convention with further notes."""
         return replace(self.convention, notes=(*self.convention.notes, *notes))
 
-    def _call_with_convention(self, how: Convention, inputs: Inputs) -> Outcome:
+    def _call_with_convention(
+        self, how: Convention, inputs: Inputs, explains: bool = True
+    ) -> Outcome:
         self._effort.spend()
         try:
-            outcome = self._run(how, inputs)
+            outcome = self._run(how, inputs, explains)
         except InputError as error:  # the inputs do not fit the call
             outcome = Outcome(error=Failure("raised", str(error)))
         self.error = self.error or outcome.error
@@ -181,17 +183,21 @@ class ConventionTrial:
             )
         if best is None:
             return None
-        best, reserved = self._with_judged_forms(self._as_specified(best))
+        if "bias" in self._request.extras:
+            best = self._as_specified(best)
+        best, reserved = self._with_judged_forms(best)
         chosen = replace(
             best.convention, front="taken" if self._takes_front(best.convention) else "none"
         )
         reserved += tuple(self._other_readings(best))
-        read = (
-            *_yield_convention_notes(chosen, self._request),
-            *self._bare_sigmoid(best),
-            *self._yield_early_end_note(),
-        )
-        notes = (*chosen.notes, *read)
+        notes = (*chosen.notes, *_yield_convention_notes(chosen, self._request))
+        if self._request.spec.normaliser == "sigmoid":
+            notes += tuple(self._bare_sigmoid(best))
+        if self._effort.over:
+            limit = self._limit_that_ended_search
+            notes += (
+                f"The search for its calling convention ended early, after {limit}; --layout states the axes.",
+            )
         return replace(best, convention=replace(chosen, notes=notes, reservations=reserved))
 
     def _with_judged_forms(self, best: Possible) -> tuple[Possible, tuple[str, ...]]:
@@ -257,12 +263,6 @@ class ConventionTrial:
         for layout in self._list_possible_layouts(convention):
             yield from layouts.in_every_form(replace(convention, layout=layout), self._request)
 
-    def _yield_early_end_note(self) -> Iterator[str]:
-        """Yield a note if the search ended early."""
-        if self._effort.over:
-            limit = self._limit_that_ended_search
-            yield f"The search for its calling convention ended early, after {limit}; --layout states the axes."
-
     @property
     def _limit_that_ended_search(self) -> str:
         """The limit that ended the search, in words."""
@@ -295,7 +295,7 @@ class ConventionTrial:
         """Yield a note on whether the sigmoids take the scores less log n_k, or the scores themselves."""
         spec = self._request.spec
         # With a bias the specification subtracts nothing.
-        if spec.normaliser != "sigmoid" or spec.bias:
+        if spec.bias:
             return
         # A right function is told what the formula is.
         if best.near:
@@ -467,12 +467,12 @@ class ConventionTrial:
                 self._call_with_convention(convention, inputs).output,
             )
             if right is not None and got is not None and got.shape == right.shape:
-                if self._is_misplaced(convention, inputs):
+                if self._documented and self._is_misplaced(convention, inputs):
                     return None
                 named = convention.layout in self._lettered
-                near = self._is_near_right_output(got, right) and not self._is_added_mask_boolean(
-                    convention, level
-                )
+                near = self._is_near_right_output(got, right)
+                if near and any(a.numbers == "additive" for a in convention.arguments):
+                    near = not self._is_added_mask_boolean(convention, level)
                 return Possible(
                     convention,
                     level,
@@ -484,11 +484,7 @@ class ConventionTrial:
 
     def _is_misplaced(self, convention: Convention, inputs: Inputs) -> bool:
         """Return whether the text names other axes, and with these the code reads beyond the memory of a tensor."""
-        if (
-            not self._documented
-            or convention.layout in self._documented
-            or not self._outside(convention, inputs)
-        ):
+        if convention.layout in self._documented or not self._outside(convention, inputs):
             return False
         # It ran, but read numbers of other arrays.
         self.ran.discard(convention.layout)
@@ -596,7 +592,8 @@ class ConventionTrial:
         right = None if inputs is None else self._output_by_specification(inputs)
         if inputs is None or right is None:
             return False
-        got = self._call_with_convention(convention, inputs).output
+        # Code for one item may well fail here, and no one asks why.
+        got = self._call_with_convention(convention, inputs, explains=False).output
         return got is not None and got.shape == right.shape
 
 

@@ -148,7 +148,7 @@ def test_axes_are_not_taken_against_the_text_if_the_code_reads_beyond_its_memory
             attention,
             request,
             "",
-            lambda how, inputs: Target(attention, how).run(inputs),
+            lambda how, inputs, _: Target(attention, how).run(inputs),
             lambda *_, beyond=beyond: beyond,
         ).make()
         assert found.ran == layouts
