@@ -73,7 +73,7 @@ class Parameters:
         self, function: Function, request: Request, name: str, places: Iterable[str]
     ) -> None:
         results = parameters(function)
-        self.label = called(name, results)
+        self._name, self._given = name, results
         self.request, self.values = request, dict(request.call)
         self.mask_name = (request.mask_arg or "").removeprefix("~")
         if results is None or open_ended(results):
@@ -97,6 +97,11 @@ class Parameters:
             )
         new = [word for word in option_names if word not in [p.name for p in self.parameters]]
         self.parameters += [Parameter(word, Parameter.KEYWORD_ONLY, default=None) for word in new]
+
+    @cached_property
+    def label(self) -> str:
+        """The function in messages, with its own parameters."""
+        return called(self._name, self._given)
 
 
 def _raise_missing_inputs(label: str, which: str, names: Mapping[str, str], more: str = "") -> None:
@@ -351,7 +356,8 @@ class _Agreement(Parameters):
                 and (what not in result.values() or what in ("tile", "more", "bounds"))
             ):
                 result[p.name] = what
-        self._find_keep(result)
+        if "keep" in self.request.masks:
+            self._find_keep(result)
         known = (
             *MASKS,
             *SETTINGS,
@@ -361,27 +367,24 @@ class _Agreement(Parameters):
             *self.request.optional,
         )
         others = {n: what for n, what in result.items() if what in known}
+        spec = self.request.spec
+        projected = _PACKED if spec.packed else _LATENT if spec.latent is not None else _PROJECTED
         # With q, k and v by name, the output projection has the only weights that are inputs.
         if set(_QKV) <= set(result.values()):
             result = others | {
                 n: what for n, what in result.items() if what in (*_QKV, "w_o", "b_o")
             }
-            return result | self._left_over(result)
-        spec = self.request.spec
-        projected = _PACKED if spec.packed else _LATENT if spec.latent is not None else _PROJECTED
-        if set(projected) <= set(result.values()):
+        elif set(projected) <= set(result.values()):
             result = {n: what for n, what in result.items() if what not in _QKV}
-            return result | self._left_over(result)
-        placed = self._place_required_inputs(result, others)
-        return others | placed | self._left_over(others | placed)
+        else:
+            result = others | self._place_required_inputs(result, others)
+        if self.request.masks or spec.documents:
+            result |= self._left_over(result)
+        return result
 
     def _find_keep(self, results: dict[str, str]) -> None:
         """Find the parameter of padding: lengths, a mask of unclear polarity, or one called just a mask."""
-        if (
-            "keep" in results.values()
-            or "keep" not in self.request.masks
-            or self._mask_meaning == "keep"
-        ):
+        if "keep" in results.values() or self._mask_meaning == "keep":
             return
         # Lengths say most, then a mask whose polarity is unclear, then any mask.
         lengths = [n for n, what in results.items() if what == "lengths"]
@@ -457,12 +460,12 @@ class _Agreement(Parameters):
             return None  # it cannot be named, and can be left out
         if what in MASKS:
             return self._choose_mask_argument(p.name, what, positional, required)
-        if what in AROUND and not is_setting(what):
+        if what in AROUND and what not in _SET:
             return self._make_computed_argument(p, what, positional, required)
         # A required scale that the specification leaves open is computed from the width.
         if what == "scale" and required and self.request.spec.scale is None:
             return Argument(p.name, FACTOR, None, positional, required)
-        if what is not None and is_setting(what) and what not in self.request.extras:
+        if what in _SET and what not in self.request.extras:
             value = self._choose_setting_value(what, p)
             return None if value is None else Argument(p.name, None, value, positional, required)
         if what is not None:
@@ -636,6 +639,5 @@ def setting(what: str, required: bool, usual: object, request: Request) -> objec
     return request.heads if what == "kv_heads" and required and result is None else result
 
 
-def is_setting(what: str) -> bool:
-    """Return whether a meaning is a setting, and no array."""
-    return what in SETTINGS or what in OF_POSITIONS or what in ("lse", "more", "tile", "repeats")
+#: Meanings that are settings, and no arrays.
+_SET = frozenset({*SETTINGS, *OF_POSITIONS, "lse", "more", "tile", "repeats"})

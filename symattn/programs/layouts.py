@@ -233,7 +233,10 @@ def declared(function: Function) -> tuple[Layout, ...]:
 def _list_documenting_lines(function: Function) -> list[str]:
     """Return the lines of a function's docstring, and of its parameters with annotations and comments apart."""
     result = (inspect.getdoc(without_partial(function)) or "").splitlines()
-    for line in _read_function_text(function).splitlines() if _has_source(function) else ():
+    source = ""
+    with suppress(OSError, TypeError):
+        source = inspect.getsource(without_partial(function))
+    for line in source.splitlines():
         code, _, comment = line.partition("#")
         result += [code] if code.strip() else []
         result += [f"# {comment.strip()}"] if comment else []
@@ -241,13 +244,6 @@ def _list_documenting_lines(function: Function) -> list[str]:
         if code.rstrip().endswith(":"):
             break
     return result
-
-
-def _has_source(function: Function) -> bool:
-    try:
-        return bool(inspect.getsource(without_partial(function)))
-    except (OSError, TypeError):
-        return False
 
 
 def names_form(function: Function, parameter: str, form: str, right: Iterable[str]) -> bool:

@@ -228,9 +228,7 @@ class OutputOfAttention(SpecificationKind):
 
         return describe_right_readings(report, spec, domain, judge)
 
-    def request(self, spec: Any, **settings: Any) -> Request:
-        """Return the request, with the specification's own settings."""
-        return Request.of(spec, **settings)
+    request = staticmethod(Request.of)
 
     def prepare(self, function: Function, request: Request) -> Request:
         """See ``target``."""
