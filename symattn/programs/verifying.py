@@ -107,7 +107,8 @@ def verified(function: Function | str, spec: object, how: Options) -> Report:
     """Verify a function, or a target by its name. If logarithms of sums are returned, verify the output first."""
     spec = checked(spec, how.domain)
     how.request(spec)  # refuses words that name no call
-    _check_power(spec, how.power)
+    if how.power:
+        _check_power(spec, how.power)
     tried = {name: getattr(how, name) for name in _TRIED}
 
     def one(
@@ -230,10 +231,8 @@ def check_numbers(**numbers: float | None) -> None:
             raise InputError(f"memory-limit must be a number of GiB above 0, got {number!r}")
 
 
-def _check_power(spec: Specification, power: Mapping[str, float] | None) -> None:
+def _check_power(spec: Specification, power: Mapping[str, float]) -> None:
     """Raise ``InputError`` for a ``power`` that does not apply."""
-    if not power:
-        return
     if not isinstance(power, Mapping):
         raise InputError(
             f"power is {power!r}; hint: parts of numbers by steps, such as {{'scale': 0.001}}"
