@@ -340,7 +340,8 @@ class Session:
         have confirmed a wrong call of a group, others with the same finding stand.
         """
         # A case that was sent ahead keeps its way.
-        case = case if case.interpreted else self.choose_way(case)
+        chooses = self.runner.convention.compiles and not case.interpreted
+        case = self.choose_way(case) if chooses else case
         case = replace(case, interpreted=case.interpreted and not self.distrusts_numpy)
         judged = self.run_case(case, or_smaller)
         # The smaller case that may stand for a wrong one is JAX's own result.
@@ -409,9 +410,9 @@ class Session:
         # Such memory is not contiguous, which the domain promises.
         if self.domain.contiguous and case.memory in APART:
             return False
-        return refusals.axes(case) not in self.refused_axes and self.subject.source.promised(
-            self, case.inputs
-        )
+        if self.refused_axes and refusals.axes(case) in self.refused_axes:
+            return False
+        return self.subject.source.promised(self, case.inputs)
 
     def returns(self, case: Case) -> bool:
         """Return whether calls with as many entries may be expected to return."""
@@ -431,7 +432,9 @@ class Session:
         """Yield the cases, sent several at a time to the function's own process if it has one."""
         send = getattr(self.runner, "ahead", None)
         left = iter(cases)
-        while some := [self.choose_way(case) for case in islice(left, _AHEAD)]:
+        compiles = self.runner.convention.compiles
+        while some := list(islice(left, _AHEAD)):
+            some = [self.choose_way(case) for case in some] if compiles else some
             if send is not None and not self.over:
                 send([(case.inputs, case.way) for case in some if self.returns(case)])
             yield from some
@@ -443,7 +446,7 @@ class Session:
         process is not trusted, also those of the first sizes of each group. Where anything but numbers and sizes
         matters, JAX makes the call as the user would.
         """
-        if not self.runner.convention.compiles or self.distrusts_numpy:
+        if self.distrusts_numpy:
             return case
         sizes = tuple((name, np.shape(a)) for name, a in case.inputs.items())
         is_empty = any(np.size(a) == 0 for a in case.inputs.values())
@@ -477,7 +480,8 @@ class Session:
 
         What a process says that is not trusted must not depend on who runs its programs.
         """
-        is_by_numpy = self.is_trusted and self.way_without_compiling(case) == "interpreted"
+        compiles = self.runner.convention.compiles and self.is_trusted
+        is_by_numpy = compiles and self.way_without_compiling(case) == "interpreted"
         return replace(case, interpreted=is_by_numpy)
 
     def share(self, name: str, cases: Iterable[Case], kept: float = 0.0) -> Iterator[Case]:
@@ -501,9 +505,11 @@ class Session:
 
         An input that the function itself refuses is no fault, and neither is a call that times out.
         """
-        if self.over or not self.admits(case) or not self.returns(case):
+        if self.over or not self.admits(case) or (self.late and not self.returns(case)):
             return None
-        judged = self.run_without_compiling(case, or_smaller=True)
+        compiles = self.runner.convention.compiles
+        run = self.run_without_compiling if compiles else self.run_case
+        judged = run(case, or_smaller=True)
         if judged.outcome.late and self.is_small(case):
             judged = self.run_case(case)  # a busy machine may delay one call, not two
         return self.keep(judged)
@@ -584,18 +590,25 @@ def verify(
     if session.convicting is not None:
         return make_verification_report(session, (first_fault(session, session.convicting),))
     # Calls of all other widths raise: start again with the one that the function accepts.
-    if (narrow := refusals.only_width(session)) is not None:
+    is_failing = any(r.outcome.error is not None for r in session.records)
+    if is_failing and (narrow := refusals.only_width(session)) is not None:
         promise = _OF_ONE.format(narrow.max_width, " --square-weights" * narrow.square_weights)
         return again(narrow).with_reservations(promise)
-    _check_usable(session)
-    _check_runtime(session)
+    if all(r.outcome.error is not None for r in session.called):
+        _check_usable(session)
+    if any(r.outcome.runtime for r in session.records):
+        _check_runtime(session)
     # With a verdict alone no cause is sought, and the smallest wrong call is shown.
     if verdict_alone and session.known and not refusals.only_same_widths(session):
         wrong = [r for r in session.records if r.finding is not None]
         return make_verification_report(
             session, (first_fault(session, min(wrong, key=lambda r: r.case.size)),)
         )
-    return _explain_and_repair(session, mend, again)
+    if session.known or session.domain.nonfinite_forbidden:
+        return _explain_and_repair(session, mend, again)
+    # What the report asks of the function has a limit of time of its own.
+    session.explaining = session.effort_of(inf)
+    return make_verification_report(session, ())
 
 
 def _explain_and_repair(
@@ -604,9 +617,15 @@ def _explain_and_repair(
     """Return the report on what was tried: the faults with their causes, and the edits that mend them."""
     # Explaining has the same limit of time, but none of calls.
     session.explaining = session.effort_of(inf)
-    promises = refusals.excluding_failures(session)
+    is_failing = any(r.finding == "raises" for r in session.records)
+    promises = refusals.excluding_failures(session) if is_failing else ()
     # An edit that explains the fault spares most of the search for known mistakes, which takes longer.
-    mends_first = session.known > 0 and not promises and not refusals.only_same_widths(session)
+    mends_first = (
+        mend is not None
+        and session.known > 0
+        and not promises
+        and not refusals.only_same_widths(session)
+    )
     if mend is not None and mends_first:
         session.repairs = _find_repairs_within_effort(session, mend)
         session.explaining = session.effort_of(inf)  # the same limit again for known mistakes
@@ -616,7 +635,7 @@ def _explain_and_repair(
     # A layer that is wrong for unequal widths alone is judged on equal ones, with a reservation.
     if faults and all(f.cause is None for f in faults) and refusals.only_same_widths(session):
         return again(replace(session.promised, same_width=True)).with_reservations(_OF_WIDTHS)
-    narrower = _verify_without_failures(session, faults, again)
+    narrower = _verify_without_failures(session, faults, again) if is_failing else None
     if narrower is not None:
         return narrower
     if faults and mend is not None and not mends_first:
@@ -624,10 +643,7 @@ def _explain_and_repair(
         if session.leaves_out_rules and not session.repairs.explain:
             session.leaves_out_rules, session.explaining = False, session.effort_of(inf)
             faults = _explain_faults(session)
-    # Bits, and outputs judged together, speak only where no single output is a fault.
-    by_bits = session.trial.fault if session.trial and not faults else None
-    at_random = tuple(filter(None, (by_bits or session.beyond,)))
-    return make_verification_report(session, faults or at_random)
+    return make_verification_report(session, faults)
 
 
 def _find_repairs_within_effort(session: Session, mend: Callable[[Session], Repairs]) -> Repairs:
@@ -643,8 +659,6 @@ def _find_repairs_within_effort(session: Session, mend: Callable[[Session], Repa
 
 def _explain_faults(session: Session) -> tuple[Fault, ...]:
     """Return the faults that records show, each with its cause if one is known."""
-    if not session.known and not session.domain.nonfinite_forbidden:
-        return ()
     from symattn.verification.diagnosis import (
         faults as diagnosis,
     )  # slow to import, and mostly not needed
@@ -696,7 +710,8 @@ def _try_all_groups(session: Session) -> None:
     if session.verdict_alone and session.known == 0:
         _try_memory(session, rng)
     _try_later(session, subject.source.later(), rng)
-    _try_norms_of_small_rows(session, rng)
+    if session.known and not session.verdict_alone:
+        _try_norms_of_small_rows(session, rng)
     session.progress("accuracy")
     # fewer random inputs if faults are known, which these only help to name, or if residues have decided
     few = max(session.examples // 4, min(power.LEAST, session.examples))
@@ -933,7 +948,7 @@ def _try_norms_of_small_rows(session: Session, rng: np.random.Generator) -> None
     wrong = [r for r in session.records if r.finding is not None]
     is_lost = all(r.finding == "not finite" for r in wrong)
     norms = session.subject.source.later().get("norms")
-    if wrong and is_lost and norms is not None and not session.verdict_alone:
+    if is_lost and norms is not None:
         _try_group(session, "norms", norms, rng, _ENOUGH)
 
 

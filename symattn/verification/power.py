@@ -76,18 +76,19 @@ def powers(
     def expected(case: int) -> list[np.ndarray] | None:
         return _compute_float64_outputs(right, drawn[case])
 
-    def has_effect(mutation: Mutation) -> bool:
-        return any(
-            _is_mutation_effective(mutation, inputs, expected(case))
-            for case, inputs in enumerate(drawn)
-        )
-
     result = []
     for step, kinds in mutations.items():
         # Lazily: later kinds are tried only if the earlier ones have no effect, and later mistakes
         # of a kind, of which a definition has hundreds, only if the cases show no earlier one.
         for alike in kinds:
-            changing = filter(has_effect, alike)
+            changing = (
+                mutation
+                for mutation in alike
+                if any(
+                    _is_mutation_effective(mutation, inputs, expected(case))
+                    for case, inputs in enumerate(drawn)
+                )
+            )
             first = next(changing, None)
             if first is not None:
                 result.append(_measure_step_power(step, chain([first], changing), tried, otherwise))

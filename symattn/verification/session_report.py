@@ -34,9 +34,12 @@ def _limit_of(session: Session) -> str:
     return LIMITS["time limit" if error is None else error.reason]
 
 
-def make_verification_report(session: Session, results: tuple[Fault, ...]) -> Report:
-    """Return the report of a verification with these faults."""
+def make_verification_report(session: Session, faults: tuple[Fault, ...]) -> Report:
+    """Return the report of a verification with these faults, or with what many outputs show together."""
     subject = session.subject
+    # Bits, and outputs judged together, speak only where no single output is a fault.
+    of_bits = session.trial.fault if session.trial else None
+    results = faults or tuple(filter(None, (of_bits or session.beyond,)))
     reservations = tuple(_yield_verdict_reservations(session))
     notes = tuple(
         dict.fromkeys(
@@ -44,7 +47,7 @@ def make_verification_report(session: Session, results: tuple[Fault, ...]) -> Re
         )
     )
     step_powers: tuple[StepPower, ...] = (
-        () if results or session.wrong_platform else subject.power(session)
+        () if results or session.wrong_platform else subject.flow.measure_power(session)
     )
     missing: tuple[str, ...] = ()
     alone = session.verdict_alone and not results and not session.wrong_platform
@@ -123,7 +126,8 @@ def _yield_group_case_counts(session: Session) -> Iterator[tuple[str, tuple[int,
 def _yield_unsettled_differences(session: Session) -> Iterator[str]:
     """Yield differences that only residues show, and outputs in which no case could have shown a fault."""
     # Residues come first, since their difference is exact.
-    yield from hints.unexplained(session.identity)
+    if session.identity is not None and session.identity.difference is not None:
+        yield from hints.unexplained(session.identity, session.identity.difference)
     names = session.subject.outputs
     bounded = (r for r in session.records if r.ratios is not None and r.whole)
     result = [r for r in bounded if session.tells(r.case)]
@@ -146,14 +150,18 @@ def checks(session: Session) -> Iterator[Check]:
         result = any(r.decisive for r in records if r.ratios is not None)
         grade = Grade.REFUTED if wrong else Grade.SAMPLED if result else Grade.UNDECIDED
         yield Check(name, grade, len(records), wrong, max(r.worst for r in records))
-    yield from hints.check(session.identity)
+    identity = session.identity
+    if identity is not None and identity.agrees:
+        count = len(identity.pairs)
+        yield Check(hints.GROUP, identity.evidence.grade, count, 0, 0.0, identity.epsilon)
 
 
 def _yield_verdict_reservations(session: Session) -> Iterator[str]:
     """Yield the notes that limit the verdict: inputs in other forms, and those that were refused, undecided, late,
     wrong or not tried."""
     yield from session.runner.convention.reservations
-    yield from refusals.notes(session)
+    if session.refused:
+        yield from refusals.notes(session)
     yield from session.subject.reservations(session)
     yield from _beyond_bounds(session)
     if undecided := sum(r.undecided for r in session.records):
@@ -197,7 +205,8 @@ def _beyond_bounds(session: Session) -> Iterator[str]:
 def _yield_session_notes(session: Session) -> Iterator[str]:
     yield from session.runner.notes
     yield from session.runner.convention.notes
-    yield from _yield_interpreted_call_note(session)
+    if session.runner.convention.compiles:
+        yield from _yield_interpreted_call_note(session)
     yield from _yield_returned_array_notes(session)
     # Sorted, so that the note does not depend on the order of calls.
     warned = {w for r in session.records for w in r.outcome.warnings}

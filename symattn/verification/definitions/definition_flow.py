@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING
 
 from symattn.arrays.precision import Precision
@@ -31,6 +30,7 @@ from symattn.verification.power import Mutation
 from symattn.verification.report import SmallestSeen, StepPower
 
 if TYPE_CHECKING:
+    from symattn.verification.arithmetic.bits_of_a_call import Trial
     from symattn.verification.definitions.definition_subject import Definition
     from symattn.verification.diagnosis.attention_search import AttentionSearch
     from symattn.verification.engine import Session
@@ -192,14 +192,15 @@ class FlowOfSteps(DefinitionFlow):
         """See ``DefinitionFlow``: every step of the inputs that were tried, with mistakes by rule."""
         drawn = session.subject.source.drawn_for_power(session)
         right, mutations = power.of_attention(self.spec, _names_of_tried(session, drawn))
-        by_bits = partial(_find_by_bits, session)
-        return power.powers(right, mutations, drawn, session.tried, by_bits)
+        by_bits = [partial(_find_by_bits, session.trial)] if session.trial else []
+        return power.powers(right, mutations, drawn, session.tried, *by_bits)
 
     def find_smallest_seen(self, session: Session) -> tuple[SmallestSeen, ...]:
         """See ``DefinitionFlow``."""
         drawn = session.subject.source.drawn_for_power(session)
-        names, by_bits = _names_of_tried(session, drawn), partial(_find_by_bits, session)
-        return power.smallest_seen(self.spec, names, drawn, session.tried, by_bits)
+        names = _names_of_tried(session, drawn)
+        by_bits = [partial(_find_by_bits, session.trial)] if session.trial else []
+        return power.smallest_seen(self.spec, names, drawn, session.tried, *by_bits)
 
     @property
     def spec_on_residues(self) -> Attention:
@@ -498,6 +499,6 @@ def _names_of_tried(session: Session, drawn: Sequence[Inputs]) -> frozenset[str]
     return frozenset(inputs)
 
 
-def _find_by_bits(session: Session, mutation: Mutation) -> float:
-    """Return the smallest share of a mistake that the bits of half precision show; ∞ if none were read."""
-    return session.trial.smallest(mutation.variant) if session.trial else inf
+def _find_by_bits(trial: Trial, mutation: Mutation) -> float:
+    """Return the smallest share of a mistake that the bits of half precision show."""
+    return trial.smallest(mutation.variant)

@@ -50,7 +50,7 @@ from symattn.verification.diagnosis.observe import ObservedScale, scales
 from symattn.verification.input_source import Array, InputPairs, InputSource, Random
 from symattn.verification.power import Mutation
 from symattn.verification.probing import groups, hints
-from symattn.verification.report import Counterexample, SmallestSeen, StepPower
+from symattn.verification.report import Counterexample, SmallestSeen
 
 if TYPE_CHECKING:
     from symattn.arrays.field.quotient import Quotient
@@ -536,10 +536,6 @@ class Definition:
     def words(self, session: Session) -> str:
         """Describe the definition, and the promises of the domain."""
         return f"{self.title}, {session.domain.words}" if self.title else session.domain.words
-
-    def power(self, session: Session) -> tuple[StepPower, ...]:
-        """Return the power of the judged cases for each step."""
-        return self.flow.measure_power(session)
 
     def smallest_seen(self, session: Session) -> tuple[SmallestSeen, ...]:
         """Return the smallest relative errors of a step's numbers that the judged cases would have shown."""

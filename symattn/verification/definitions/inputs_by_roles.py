@@ -121,7 +121,9 @@ class InputsByRoles(InputSource):
         session.progress("behaviour")
         for case in session.share(behaviour.GROUP, behaviour.cases(session.maker, rng)):
             behaviour.take(session, case)
-        behaviour.leaking(session, "all")
+        # Without a mask no number has the weight 0.
+        if self.spec.masks_anything:
+            behaviour.leaking(session, "all")
         if self.spec.documents:
             for case in session.share(
                 empty_documents.GROUP, empty_documents.cases(session.maker, rng)
@@ -133,9 +135,12 @@ class InputsByRoles(InputSource):
                 session.identity is None or session.identity.agrees is None
             ):
                 session.identity = hints.residues(session)
-            for case in hints.cases(session.identity, session.maker, rng):
-                session.take(case)
-            _try_leading_axes(session, rng)
+            if session.identity is not None and session.identity.difference is not None:
+                for case in hints.cases(session.identity.difference.sizes, session.maker, rng):
+                    session.take(case)
+            # A function that takes no leading axes cannot be wrong on them.
+            if session.runner.convention.front != "none" or session.domain.batch:
+                _try_leading_axes(session, rng)
 
     def case_of_attention(
         self, session: Session, group: str, title: str, made: Mapping[str, Array], rng: Random
@@ -157,7 +162,8 @@ class InputsByRoles(InputSource):
 
     def required(self, session: Session) -> dict[str, int]:
         """Return the required cases of behaviour, and of random inputs."""
-        return {behaviour.GROUP: power.LEAST, **super().required(session)}
+        drawn = min(power.LEAST, session.examples)
+        return {behaviour.GROUP: power.LEAST, self.random: drawn}
 
     def drawn(self, session: Session, examples: int) -> Iterator[Case]:
         """Draw cases of any size and family."""
@@ -326,6 +332,8 @@ class InputsByRoles(InputSource):
     def notes(self, session: Session) -> Iterator[str]:
         """See ``InputSource``: on behaviour."""
         yield from behaviour.notes(session)
+        if self.spec.masks_anything:
+            yield from behaviour.notes_of_leaks(session)
 
     def reservations(self, session: Session) -> Iterator[str]:
         """Yield numbers that stand for −∞ without a try of scores below, long windows, and wrong leading axes."""
@@ -349,7 +357,8 @@ class InputsByRoles(InputSource):
         reach = max((n for n in self.spec.sides if n is not None), default=0)
         if reach >= session.domain.max_tokens:
             yield f"No input is longer than the window of {reach + 1} keys; --window 4 tries a short one."
-        yield from numbers.reserve_untried_temperatures(self.spec, session.domain.max_tokens)
+        if self.spec.temperature is not None:
+            yield from numbers.reserve_untried_temperatures(self.spec, session.domain.max_tokens)
         if session.in_front is not None:
             yield (
                 f"Leading batch axes are accepted, but give wrong values: {session.in_front.case.name}; "
@@ -359,9 +368,6 @@ class InputsByRoles(InputSource):
 
 def _try_leading_axes(session: Session, rng: Random) -> None:
     """Try leading axes if they are accepted; wrong values are a fault if the domain has batches, else a note."""
-    # A function that takes no leading axes cannot be wrong on them.
-    if session.runner.convention.front == "none" and not session.domain.batch:
-        return
     for title, inputs in batches(session.maker, rng, in_front=True):
         if inputs is None or session.over:
             continue

@@ -149,7 +149,6 @@ def notes(session: Session) -> Iterator[str]:
         frozen = session.runner.run(once.case.inputs, "frozen")
         if frozen.error is not None and not frozen.late:
             yield f"It fails on arrays that are read-only: {frozen.error}."
-    yield from notes_of_leaks(session)
 
 
 def notes_of_leaks(session: Session) -> Iterator[str]:
@@ -166,9 +165,9 @@ def notes_of_leaks(session: Session) -> Iterator[str]:
 
 
 def faults_of_leaks(session: Session) -> Iterator[Fault]:
-    """Yield a fault if NaN of the weight 0 reaches an output and the domain forbids that."""
+    """Yield a fault if NaN of the weight 0 reaches an output, where the domain forbids that."""
     subject = session.subject
-    leak = leaking(session, "all") if session.domain.nonfinite_forbidden else None
+    leak = leaking(session, "all")
     if leak is not None:
         step = subject.step if subject.attention is None else "mask"
         shown = Counterexample({n: a.tolist() for n, a in leak.items()})

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from symattn.bounds.case_result import Case
-from symattn.bounds.inputs import Maker
+from symattn.bounds.inputs import Maker, Sizes
 from symattn.document.evidence import Evidence
 from symattn.verification import report
 from symattn.verification.probing import probes
@@ -48,13 +48,8 @@ def residues(session: Session) -> IdentityResult | None:
     return result
 
 
-def cases(
-    residue_result: IdentityResult | None, maker: Maker, rng: np.random.Generator
-) -> Iterator[Case]:
+def cases(sizes: Sizes, maker: Maker, rng: np.random.Generator) -> Iterator[Case]:
     """Yield floats of the sizes at which residues differ."""
-    if residue_result is None or residue_result.difference is None:
-        return
-    sizes = residue_result.difference.sizes
     # Room for all scores, so that the maker does not reduce the sizes.
     maker = replace(
         maker, cells=max(maker.cells, maker.spec.heads * sizes.n_q * sizes.n_k * prod(sizes.batch))
@@ -84,19 +79,6 @@ def literals(residue_result: IdentityResult | None) -> tuple[float, ...]:
     return tuple(by_print.values())
 
 
-def check(residue_result: IdentityResult | None) -> Iterator[report.Check]:
-    """Yield the check of the report if residues agree."""
-    if residue_result is not None and residue_result.agrees:
-        yield report.Check(
-            GROUP,
-            residue_result.evidence.grade,
-            len(residue_result.pairs),
-            0,
-            0.0,
-            residue_result.epsilon,
-        )
-
-
 def _locate_residue_difference(difference: Difference) -> str:
     return f"{difference.message}, at {difference.sizes}"
 
@@ -106,17 +88,12 @@ def _find_opaque_function_note(identity_result: IdentityResult) -> str:
     return next((note for note in identity_result.notes if "stands for any function" in note), "")
 
 
-def unexplained(residue_result: IdentityResult | None) -> Iterator[str]:
+def unexplained(residue_result: IdentityResult, difference: Difference) -> Iterator[str]:
     """Yield a difference on residues that no nearly equal numbers explain: a fault that no input shows."""
     # Residues are exact, so that such a difference is real, whatever floats show.
-    if (
-        residue_result is not None
-        and residue_result.difference is not None
-        and not residue_result.nearly
-        and not _find_opaque_function_note(residue_result)
-    ):
+    if not residue_result.nearly and not _find_opaque_function_note(residue_result):
         yield (
-            f"on residues it differs from the specification ({_locate_residue_difference(residue_result.difference)}), "
+            f"on residues it differs from the specification ({_locate_residue_difference(difference)}), "
             "no number that is tiny, huge "
             "or rounded explains it, and no input in floats shows it; hint: look for what cuts numbers off, such as a "
             "minimum, and for a table of rounded numbers that would cancel exactly, such as a random rotation"

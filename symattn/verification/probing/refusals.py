@@ -334,8 +334,6 @@ def _is_right_at_one_width(session: Session) -> bool:
 
 def notes(session: Session) -> Iterator[str]:
     """Yield a note on what was refused, which promises would exclude it, and the domain that was judged."""
-    if not session.refused:
-        return
     smallest = min(session.refused, key=lambda r: r.case.size)
     blamed, promises = _explain_refusals(session)
     # Where no promise explains the refusals, the number of axes does.
