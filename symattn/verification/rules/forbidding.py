@@ -73,8 +73,6 @@ def leaving_some_keys(mistake: Mistake) -> Mistake:
 
 def mistakes(spec: Attention) -> Iterator[Mistake]:
     """Yield mistakes of a specification that forbids something."""
-    if not spec.masks_anything:
-        return
     if spec.causal or spec.padding or spec.mask is not None:
         yield in_steps("mask", "the mask is ignored", masked=lambda at: added(at) * 1)
     if replace(

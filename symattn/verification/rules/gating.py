@@ -14,8 +14,6 @@ from symattn.verification.rules.steps import left_out
 
 def mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     """Yield mistakes in the step that multiplies by the gate."""
-    if not spec.output_gate:
-        return
     # The gate may be the step "gated", or the output itself without a projection. By its noun it is left out, and
     # applied twice (``recorded_steps``).
     name = next(step.name for step in spec.pipeline(names) if "gate" in step.of)

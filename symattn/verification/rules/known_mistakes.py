@@ -28,27 +28,30 @@ from symattn.verification.rules import (
 def _yield_mistakes_of_steps(spec: Attention, names: frozenset[str]) -> Iterator[Mistake]:
     """Yield the mistakes in the steps of a specification with the inputs ``names``."""
     yield from head_mistakes.mistakes(spec, names)
-    yield from norm_records.mistakes(spec, names)
+    if any(step.norm is not None for step in spec.pipeline(names)):
+        yield from norm_records.mistakes(spec, names)
     yield from steps.in_other_fields(spec)
-    yield from rotating.mistakes(spec)
+    if spec.position is not None:
+        yield from rotating.mistakes(spec)
     yield from head_mistakes.of_readings(spec, names)
     yield from scoring.mistakes(spec)
-    yield from scoring.of_distances(spec)
+    if spec.position is not None:
+        yield from scoring.of_distances(spec)
     yield from (where_scaled(spec, m) for m in steps.mistakes(spec))
     yield from recorded_steps.mistakes(spec, names)
     if spec.temperature is not None:
         yield from tempering.mistakes(spec)
-    yield from gating.mistakes(spec, names)
-    yield from forbidding.mistakes(spec)
-    yield from forbidding.of_labels(spec, names)
+    if spec.output_gate:
+        yield from gating.mistakes(spec, names)
+    if spec.masks_anything:
+        yield from forbidding.mistakes(spec)
+    if spec.padding or spec.documents:
+        yield from forbidding.of_labels(spec, names)
     yield from softmaxes.mistakes(spec)
     yield from tiling.mistakes(spec)
     yield from tiling.of_other_tiles(spec, names)
     yield from storing.singles(spec, names)
-
-
-def _yield_mistakes_of_numbers(spec: Attention) -> Iterator[Mistake]:
-    """Yield mistakes with another number or size in a scale or a mask, for which the bound holds."""
+    # Another number or size in a scale or a mask, for which the bound holds.
     yield from masking.mistakes(spec)
     yield from scoring.of_scales(spec)
 
@@ -59,7 +62,7 @@ def yield_known_mistakes(spec: Attention, names: frozenset[str]) -> Iterator[Mis
     They come in the order of the steps; of those that give the same numbers, the first is the simplest.
     """
     yield from sorted(
-        (*_yield_mistakes_of_steps(spec, names), *_yield_mistakes_of_numbers(spec)),
+        _yield_mistakes_of_steps(spec, names),
         key=lambda mistake: STEPS_TO_BLAME.index(mistake.step),
     )
     yield from _yield_mistakes_of_arrays(spec, names, elsewhere=True)
