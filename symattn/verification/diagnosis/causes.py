@@ -372,7 +372,9 @@ class Search(ABC):
         around them. None if that is undecidable, as where it leaves the range of the format as the function did."""
         if mistake.around or mistake.in_floats:
             return self.answer(judged, mistake)
-        return where_made(judged, mistake, self._reproduces_unless_lost)
+        if mistake.where is not None and not mistake.where.holds(judged):
+            return answer_beside_condition(judged)
+        return self._reproduces_unless_lost(judged, mistake)
 
     def _reproduces_unless_lost(self, judged: CaseResult, mistake: Mistake) -> bool | None:
         result = self.runs_of(mistake.way).reproduces(judged, mistake, self.among)
@@ -499,10 +501,10 @@ class Search(ABC):
     def answer(self, judged: CaseResult, mistake: Mistake) -> bool | None:
         """Return False if the mistake cannot have given the case's output, True if it can and the definition cannot,
         None if that is undecidable."""
-        ask: Callable[[CaseResult, Mistake], bool | None] = lambda r, m: self.answers.once(  # noqa: E731
-            (r, m.way), lambda: self._decide_whether_explained(r, m)
-        )
-        return where_made(judged, mistake, ask)
+        if mistake.where is not None and not mistake.where.holds(judged):
+            return answer_beside_condition(judged)
+        decide = partial(self._decide_whether_explained, judged, mistake)
+        return self.answers.once((judged, mistake.way), decide)
 
     def _decide_whether_explained(self, judged: CaseResult, mistake: Mistake) -> bool | None:
         try:
@@ -995,12 +997,8 @@ class Search(ABC):
         return self.held_out
 
 
-def where_made(
-    judged: CaseResult, mistake: Mistake, ask: Callable[[CaseResult, Mistake], bool | None]
-) -> bool | None:
-    """Return the answer of ``ask`` if the mistake is made in a case; otherwise nothing may be wrong in it."""
-    if mistake.where is None or mistake.where.holds(judged):
-        return ask(judged, mistake)
+def answer_beside_condition(judged: CaseResult) -> bool | None:
+    """Return whether a case in which a mistake is not made is explained: nothing may be wrong in it."""
     return False if judged.finding in OF_VALUES else None
 
 

@@ -41,8 +41,15 @@ def faults(session: Session) -> tuple[Fault, ...]:
         return (first,)
     show = partial(shown, session.subject)
     # A stale or misread input explains all wrong values, so no cause is searched for.
-    stale = _find_stale_result_fault(session) or misread(session)
-    explained = causes(session) if stale is None and not only_aliased(session.records) else ()
+    stale = _find_stale_result_fault(session)
+    wrong = [r for r in session.records if r.finding in ("values", "not finite")]
+    # A wrong contiguous case rules memory layout out.
+    of_layouts = not any(r.case.memory in ("contiguous", "shared") for r in wrong)
+    if stale is None and wrong and of_layouts:
+        stale = misread(session, wrong)
+    mutates = any(r.finding == "mutates" for r in session.records)
+    is_diagnosed = stale is not None or (mutates and only_aliased(session.records))
+    explained = () if is_diagnosed else causes(session)
     # Extra calls test for a memory of earlier ones only if nothing else explains all.
     if explained and not any(cause.sure and cause.mistakes for cause in explained):
         stale = earlier_used(session)
@@ -51,7 +58,8 @@ def faults(session: Session) -> tuple[Fault, ...]:
     if not any(cause.raises for cause in explained):
         result += _yield_raising_call_fault(session)
     result += conduct(session.records, session.precision.input.name, show)
-    result += behaviour.faults_of_leaks(session)
+    if session.domain.nonfinite_forbidden:
+        result += behaviour.faults_of_leaks(session)
     return tuple(sorted(result, key=lambda f: STEPS_TO_BLAME.index(f.step)))
 
 
@@ -150,9 +158,9 @@ def _yield_wrong_output_faults(session: Session, explained: tuple[Cause, ...]) -
             message = words
         else:
             step, words, message = _describe_unnamed_cause(session, smallest, cause)
-        message += _describe_wrong_outputs(
-            session, smallest, cause
-        ) + f"; besides, {cause.besides}" * bool(cause.besides)
+        if len(session.subject.outputs) > 1 and smallest.ratios is not None:
+            message += _describe_wrong_outputs(session, smallest, cause)
+        message += f"; besides, {cause.besides}" * bool(cause.besides)
         example = session.subject.explained(
             counterexample(session.subject, smallest), smallest, cause
         )
@@ -206,10 +214,8 @@ def _describe_unnamed_cause(
 
 
 def _describe_wrong_outputs(session: Session, smallest: CaseResult, cause: Cause) -> str:
-    """Say which outputs are wrong, if there are several, and which one the counterexample shows."""
+    """Say which of several outputs are wrong, and which one the counterexample shows."""
     outputs, among = session.subject.outputs, cause.search.among
-    if len(outputs) < 2 or smallest.ratios is None:
-        return ""
     wrong = frozenset().union(*(r.wrong for r in cause.records))
     names = ", ".join(outputs[k] for k in sorted(wrong & among if among else wrong))
     return f"; wrong in {names}, shown in {outputs[smallest.where[0]]}"
@@ -324,19 +330,13 @@ def conduct(
 
 
 def only_aliased(records: Sequence[Any]) -> bool:
-    """Return whether arguments are changed, and values are wrong only if one array is passed for several of them."""
+    """Return whether values are wrong only if one array is passed for several arguments, of which some are changed."""
     wrong = [r for r in records if r.finding in ("values", "not finite")]
-    return any(r.finding == "mutates" for r in records) and all(
-        r.case.memory == "shared" for r in wrong
-    )
+    return all(r.case.memory == "shared" for r in wrong)
 
 
-def misread(session: Session) -> Fault | None:
-    """Return the fault if only arrays that are not contiguous in memory give wrong results, with the names of these."""
-    wrong = [r for r in session.records if r.finding in ("values", "not finite")]
-    # A wrong contiguous case rules memory layout out.
-    if not wrong or any(r.case.memory in ("contiguous", "shared") for r in wrong):
-        return None
+def misread(session: Session, wrong: Sequence[CaseResult]) -> Fault:
+    """Return the fault that arrays which are not contiguous in memory give wrong results, with the names of these."""
     cause = "arrays are read as if they were contiguous in memory"
     views = ", ".join(dict.fromkeys(r.case.name for r in wrong))
     names = _misread_alone(session, wrong[0])
