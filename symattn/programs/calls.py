@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from symattn.arrays.notes import listening
 from symattn.bounds.called_target import (
+    APART,
     DESTINATION,
     IN_PROCESS,
     MADE,
@@ -125,11 +126,13 @@ class Target:
             report = watch(self._function, *placed, explains)
             if self.convention.destination is not None and report.error is None:
                 report = self._with_written(report, passed, self.convention.destination)
-        first = _first_of(report.output)
+        first, error = _first_of(report.output), report.error
+        if error is not None and memory in APART:
+            error = by_memory(error)
         # the array that the previous call returned, now and then
         before = self._before and (frameworks.read(self._before[0])[0], self._before[1])
         outcome = Outcome(
-            error=report.error and by_memory(report.error, memory),
+            error=error,
             stdout=report.stdout,
             mutated=tuple(
                 dict.fromkeys(
@@ -402,7 +405,8 @@ class Target:
             )
             return replace(outcome, returned=returned, error=Failure("output", message))
         self._before = first, values
-        values = layouts.from_layout(values, inputs, self.convention.layout)
+        if self.convention.layout != "nd":
+            values = layouts.from_layout(values, inputs, self.convention.layout)
         others: list[NDArray[np.float64] | None] = []
         for item in output[1:] if isinstance(output, tuple) else ():
             try:
@@ -558,7 +562,8 @@ def watch(
             raise
         except BaseException as e:
             # What the guard noticed outweighs the exception, which it may have caused.
-            guard.check()
+            if guard.is_installed():
+                guard.check()
             error = (
                 Failure(
                     "raised",

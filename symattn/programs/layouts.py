@@ -423,7 +423,7 @@ def argument(a: Argument, how: Convention, inputs: Inputs) -> Tensor:
             else np.where(value, float(a.numbers == "shifted"), -np.inf)
         )
     if not a.form:
-        return to_layout(a.input, value, how.layout)
+        return value if how.layout == "nd" else to_layout(a.input, value, how.layout)
     if a.form == "bounds" and a.input != "doc":
         # offsets of documents among the queries or among the keys, also of those that have none there
         return _bounds_of(inputs[a.input], numbers_of_documents(inputs["doc_q"], inputs["doc_k"]))

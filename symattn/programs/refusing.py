@@ -30,7 +30,7 @@ from itertools import islice
 from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
 
-from symattn.bounds.called_target import APART, Failure, Memory, Refusal
+from symattn.bounds.called_target import Failure, Refusal
 from symattn.document.errors import InputError
 
 #: Beginnings of files without code of the user: compiled texts, and symattn.
@@ -161,18 +161,13 @@ def refuses(error: BaseException, function: object = None) -> Refusal:
     return "library" if on_purpose or not _MISFIT.search(one_line(error)) else ""
 
 
-def by_memory(failure: Failure | None, memory: Memory) -> Failure | None:
-    """Return the failure, as a refusal if an operation does not take arrays in this memory layout.
+def by_memory(failure: Failure) -> Failure:
+    """Return the failure, as a refusal if an operation does not take arrays in another memory layout.
 
     A missing name, such as ``contiguous`` of a NumPy array, is the code's own mistake.
     """
     # Slips such as a missing name are no refusals.
-    if (
-        failure is None
-        or memory not in APART
-        or failure.reason != "raised"
-        or failure.type in _SLIPS
-    ):
+    if failure.reason != "raised" or failure.type in _SLIPS:
         return failure
     # The message must speak of strides.
     if not _STRIDES.search(failure.message):

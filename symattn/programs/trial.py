@@ -49,6 +49,8 @@ _LEVELS = (  # the last ones for functions that take only multiples of powers of
     Sizes(5, 11, 6, 7, 10), Sizes(9, 9, 6, 7, 10), Sizes(9, 9, 6, 6, 12), Sizes(16, 16, 16, 16, 32),
     Sizes(64, 64, 64, 64, 128),
 )  # fmt: skip
+# Inputs whose axes are those of the layout.
+_TOKENS = ("q", "k", "v", "x", "y")
 # Lengths of leading axes, which differ so that exchanged axes show.
 _BATCH = (2, 3)
 _ALIKE = ("k", "qk", "1qk", "11qk")  # forms without an axis of batches
@@ -189,7 +191,9 @@ class ConventionTrial:
         chosen = replace(
             best.convention, front="taken" if self._takes_front(best.convention) else "none"
         )
-        reserved += tuple(self._other_readings(best))
+        # Of a right function in plain axes, without a text that names others, no reading is in doubt.
+        if not best.near or best.convention.layout != "nd" or self._documented:
+            reserved += tuple(self._other_readings(best))
         notes = (*chosen.notes, *_yield_convention_notes(chosen, self._request))
         if self._request.spec.normaliser == "sigmoid":
             notes += tuple(self._bare_sigmoid(best))
@@ -209,6 +213,9 @@ class ConventionTrial:
         chosen = best
         # Forms are compared where the output is right: else nothing tells them apart.
         for i, a in enumerate(best.convention.arguments if best.near else ()):
+            # Queries, keys and values have one form.
+            if a.input in _TOKENS:
+                continue
             forms = [a.form, *layouts.forms_beside(a, best.convention.layout, self._request)]
             if len(forms) == 1:
                 continue

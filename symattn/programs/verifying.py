@@ -244,7 +244,9 @@ def checked(spec: object, domain: Domain | None) -> Specification:
     """Return the specification, by default plain attention. Raises ``InputError`` for anything else, and for a promise
     that does not apply to it."""
     specification: Any = Attention() if spec is None else spec
-    kind_of(specification).check_domain(specification, domain or Domain())
+    kind = kind_of(specification)
+    if domain is not None:
+        kind.check_domain(specification, domain)
     return specification  # type: ignore[no-any-return]
 
 
