@@ -709,7 +709,9 @@ def _try_all_groups(session: Session) -> None:
     # A judged candidate may replay the results of earlier calls.
     if session.verdict_alone and session.known == 0:
         _try_memory(session, rng)
-    _try_later(session, subject.source.later(), rng)
+    for name, group in subject.source.later().items():
+        if session.known == 0:
+            _try_group(session, name, group, rng, _ENOUGH)
     if session.known and not session.verdict_alone:
         _try_norms_of_small_rows(session, rng)
     session.progress("accuracy")
@@ -958,11 +960,6 @@ def _try_last(session: Session, rng: np.random.Generator) -> None:
     for count, (name, group) in enumerate(last.items(), 1):
         reserved = _FOR_LAST * (1 - count / len(last))
         session.finding.prolong(session.budget * (1 - reserved))
-        _try_later(session, {name: group}, rng)
-
-
-def _try_later(session: Session, later: Mapping[str, Cases], rng: np.random.Generator) -> None:
-    for name, group in later.items():
         if session.known == 0:
             _try_group(session, name, group, rng, _ENOUGH)
 

@@ -33,8 +33,8 @@ from symattn.verification.probing import (
 )
 from symattn.verification.probing.probes import (
     FAMILIES,
-    altered,
     batches,
+    perturbed,
     search,
     small,
 )
@@ -42,6 +42,7 @@ from symattn.verification.probing.probes import (
 if TYPE_CHECKING:
     from symattn.bounds.mistake import Mistake
     from symattn.verification.engine import Session
+    from symattn.verification.semantics import IdentityResult
 
 
 # -- sizes of fresh inputs, on which a mistake that was found must also explain the function ---------------------------
@@ -171,8 +172,11 @@ class InputsByRoles(InputSource):
             yield Case(self.random, title, inputs)
 
     def altered(self, session: Session, inputs: Inputs, rng: Random) -> dict[str, Array]:
-        """Return the inputs with one array scaled, or one row of it changed."""
-        return altered(session.maker, dict(inputs), rng)
+        """Return the inputs with one array ``perturbed``; masks stay, and scores stay within the domain."""
+        maker = session.maker
+        names = [n for n, a in inputs.items() if n != "mask" and a.ndim > 1]
+        changed = {n: maker.in_format(a) for n, a in perturbed(inputs, names, rng).items()}
+        return maker.tame({**inputs, **changed})
 
     def unseen(self, session: Session, mistakes: Sequence[Mistake]) -> Iterator[Case]:
         """Yield held-out inputs of several shapes, integers and normal numbers in turn."""
@@ -337,21 +341,9 @@ class InputsByRoles(InputSource):
 
     def reservations(self, session: Session) -> Iterator[str]:
         """Yield numbers that stand for −∞ without a try of scores below, long windows, and wrong leading axes."""
-        level, least = (
-            numbers.reachable(session.maker),
-            -float(session.precision.score.largest) / 16,
-        )
-        # Literals above −level were tried; near the lowest number of the format they are safe.
-        open_ = (x for x in hints.literals(session.identity) if least < x <= -level)
-        untried = [
-            f"{x:.6g}".replace("-", "−").replace("e+0", "e").replace("e+", "e") for x in open_
-        ]
-        if untried:
-            stands = "stands" if len(untried) == 1 else "stand"
-            yield (
-                f"{', '.join(untried)} {stands} for −∞: that is right if no score lies below; scores were tried "
-                f"down to −{level:g}, and --max-abs-score tries others."
-            )
+        identity = session.identity
+        if identity is not None and identity.notes:
+            yield from _reserve_untried_literals(session, identity)
         if self.spec.documents:
             yield from empty_documents.reservations(session)
         reach = max((n for n in self.spec.sides if n is not None), default=0)
@@ -364,6 +356,23 @@ class InputsByRoles(InputSource):
                 f"Leading batch axes are accepted, but give wrong values: {session.in_front.case.name}; "
                 "Domain(batch=True) makes that a fault."
             )
+
+
+def _reserve_untried_literals(session: Session, identity: IdentityResult) -> Iterator[str]:
+    """Yield numbers that stand for −∞ without a try of scores below."""
+    level, least = (
+        numbers.reachable(session.maker),
+        -float(session.precision.score.largest) / 16,
+    )
+    # Literals above −level were tried; near the lowest number of the format they are safe.
+    open_ = (x for x in hints.literals(identity) if least < x <= -level)
+    untried = [f"{x:.6g}".replace("-", "−").replace("e+0", "e").replace("e+", "e") for x in open_]
+    if untried:
+        stands = "stands" if len(untried) == 1 else "stand"
+        yield (
+            f"{', '.join(untried)} {stands} for −∞: that is right if no score lies below; scores were tried "
+            f"down to −{level:g}, and --max-abs-score tries others."
+        )
 
 
 def _try_leading_axes(session: Session, rng: Random) -> None:

@@ -356,14 +356,6 @@ def climb(
     return ratio
 
 
-def altered(maker: Maker, inputs: dict[str, Array], rng: np.random.Generator) -> dict[str, Array]:
-    """Return the inputs with one array ``perturbed``; masks stay, and scores stay within the domain."""
-    names = [n for n, a in inputs.items() if n != "mask" and a.ndim > 1]
-    return maker.tame(
-        inputs | {n: maker.in_format(a) for n, a in perturbed(inputs, names, rng).items()}
-    )
-
-
 def perturbed(
     inputs: Mapping[str, Array], names: Sequence[str], rng: np.random.Generator
 ) -> dict[str, Array]:
