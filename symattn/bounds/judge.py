@@ -53,14 +53,15 @@ class Traced(Expected):
     """The exact output with its run, and how far a legal implementation may be from it.
 
     The run is on enclosures if these are narrow enough for the allowed error, else on balls. If the output alone is
-    known without a run, as ``quick``, the run is made on demand; ``values`` are then those of the inputs, and no two
-    scores of a row are more than ``widest`` apart.
+    known without a run, as ``quick``, the run is made on demand; ``givens`` are then the specification and the inputs,
+    ``values`` those of the inputs, and no two scores of a row are more than ``widest`` apart.
     """
 
     make: Callable[[], Run]
     allowed: np.ndarray
     quick: EnclosedOutput | None = None
     lenient: bool = False
+    givens: tuple[Attention, Inputs] | None = None
     values: np.ndarray | None = None
     widest: float = np.inf
 
@@ -77,15 +78,15 @@ class Traced(Expected):
     @cached_property
     def in_balls(self) -> Run:
         """The run on balls whose radius is negligible against what is allowed."""
+        # Without a run the balls need no enclosures either.
+        if self.givens is not None:
+            return _run_on_sharp_balls(*self.givens, RIGHT, lambda result: self.allowed)[0]
         run = self.run
+        if run.kind is Ball:
+            return run
         # A run on enclosures is repeated in balls, narrow against the allowed error.
-        return (
-            run
-            if run.kind is Ball
-            else _run_on_sharp_balls(
-                run.spec, run.inputs, run.variant, lambda result: self.allowed
-            )[0]
-        )
+        of_run = (run.spec, run.inputs, run.variant)
+        return _run_on_sharp_balls(*of_run, lambda result: self.allowed)[0]
 
     @property
     def entries(self) -> np.ndarray:
@@ -189,7 +190,7 @@ def in_float64(spec: Attention, inputs: Inputs, precision: Precision) -> Traced 
     values = np.asarray(inputs["v"], dtype=np.float64)
     # The exact run is lazy, since few calls need it.
     make = lambda: _by_run(spec, inputs, precision, fast).run  # noqa: E731
-    return Traced(make, fast, result, values=values, widest=widest)
+    return Traced(make, fast, result, givens=(spec, inputs), values=values, widest=widest)
 
 
 def in_floats(spec: Attention, inputs: Inputs, precision: Precision, near: np.ndarray) -> Traced:
