@@ -104,7 +104,7 @@ class _Bound:
 
     def _bound_softmax_exponents(self) -> None:
         """Set a_j, s_j and b_j by steps 2 to 4."""
-        self.rescalings = self.counts.rescalings(self._count_rescalings_of_keys())
+        self.rescalings = rule.limited_rescalings(self._count_rescalings_of_keys(), self.precision)
         self.log_n = flint.arb(self.n).log()
         # The errors of values, in exponents.
         p = self.precision

@@ -56,13 +56,6 @@ class ScoreExponents(NamedTuple):
     shift: Any = 0.0
     far: Any = False  # the row has allowed keys that count as forbidden, (…, rows, 1)
 
-    @property
-    def widest(self) -> float:
-        """The largest distance of two scores of a row, at most; NaN if a score is none."""
-        top = np.where(self.open_, self.t, -np.inf).max(axis=-1, keepdims=True)
-        low = np.where(self.open_, self.t, np.inf).min(axis=-1, keepdims=True)
-        return float((top - low + 2 * self.r).max())
-
 
 def least_far_distance(precision: Precision) -> float:
     """Return L + 1 of step 7 of ``worst_case``: no key is far below another one if scores are less apart."""
@@ -126,7 +119,17 @@ class Exponents:
         self.eps = eps / (1 - eps) * (1 + 4 * U)
         self.lam = rate(precision.accumulate)
         self._set_weights_and_falls()
-        self._set_score_error_exponents()
+        # |t_j|, τ'_j and τ*.
+        self.t = scores.t.astype(self.kind)
+        np.abs(self.t, out=self.t)
+        self.t += self._broadcast_number_per_row(self.r + scores.shift)
+        self.tau = stored(scores.tau, self.t, precision)
+        # A sink's logit is read, scaled and stored: τ' = g(6)|z| (variants).
+        if scores.sink:
+            self.tau[..., -1:] = g(6, precision.between) * self.t[..., -1:]
+        if not self.all:
+            self.tau *= scores.open_
+        self.star = self.tau.max(axis=-1, keepdims=True).astype(np.float64)
         self._set_exponents_by_rule()
         largest = [
             x.max(axis=-1, keepdims=True).astype(np.float64)
@@ -175,26 +178,14 @@ class Exponents:
         if deepest.max(initial=0.0) > -log(tiny) - log(self.n) - 1:  # else all weights are larger
             np.maximum(self.p, tiny, out=self.p, where=True if self.all else s.open_)
 
-    def _set_score_error_exponents(self) -> None:
-        """Set |t_j|, τ'_j and τ*."""
-        s, p = self.scores, self.precision
-        t = s.t.astype(self.kind)
-        np.abs(t, out=t)
-        t += self._broadcast_number_per_row(self.r + s.shift)
-        tau = stored(s.tau, t, p)
-        # A sink's logit is read, scaled and stored: τ' = g(6)|z| (variants).
-        if s.sink:
-            sink_column = t[..., -1:]
-            tau[..., -1:] = g(6, p.between) * sink_column
-        if not self.all:
-            tau *= s.open_
-        self.t, self.tau = t, tau
-        self.star = tau.max(axis=-1, keepdims=True).astype(np.float64)
-
     def _set_exponents_by_rule(self) -> None:
         """Set a_j, s_j and b_j by the rule, in the type of the rest."""
         p, c, s = self.precision, self.counts, self.scores
         self.times = self._count_rescalings_in_floats()
+        # m − t_j, of which both scores may be off by r.
+        self.fall += self._broadcast_number_per_row(2 * self.r)
+        if s.sink:
+            self._enlarge_fall_of_sink()
         m, star = (
             self._broadcast_number_per_row(np.abs(self.m) + self.r + s.shift),
             self._broadcast_number_per_row(self.star),
@@ -206,7 +197,7 @@ class Exponents:
         rule_givens = rule.RuleGivens(
             self.tau,
             self.t,
-            self._fall_from_row_maximum(),
+            self.fall,
             self.times,
             m,
             star,
@@ -228,22 +219,17 @@ class Exponents:
         if not self.all:
             self.a *= s.open_
 
-    def _fall_from_row_maximum(self) -> Floats:
-        """Return m − t_j; for a sink, its distance from the largest of the other scores, if that is more."""
-        fall = self.fall
-        # Both scores of a difference may be off by r.
-        fall += self._broadcast_number_per_row(2 * self.r)
-        if self.scores.sink:
-            s = self.scores
-            open_keys = s.open_[..., :-1]
-            # The sink itself is left out of the maximum that it is compared with.
-            keys = np.where(open_keys, s.t[..., :-1], -np.inf)
-            last = keys.max(axis=-1, keepdims=True, initial=-np.inf)
-            raised = np.abs(self.m - last) + 2 * self.r
-            # Without any visible key the sink is alone, and nothing falls.
-            above = np.where(np.isneginf(last), 0.0, raised)
-            fall[..., -1:] = np.maximum(fall[..., -1:], above)
-        return np.asarray(fall)
+    def _enlarge_fall_of_sink(self) -> None:
+        """Set m − t_j of a sink to its distance from the largest of the other scores, if that is more."""
+        s = self.scores
+        open_keys = s.open_[..., :-1]
+        # The sink itself is left out of the maximum that it is compared with.
+        keys = np.where(open_keys, s.t[..., :-1], -np.inf)
+        last = keys.max(axis=-1, keepdims=True, initial=-np.inf)
+        raised = np.abs(self.m - last) + 2 * self.r
+        # Without any visible key the sink is alone, and nothing falls.
+        above = np.where(np.isneginf(last), 0.0, raised)
+        self.fall[..., -1:] = np.maximum(self.fall[..., -1:], above)
 
     def _count_rescalings_in_floats(self) -> Any:
         """Return B_j, or one number for all keys."""
@@ -266,7 +252,7 @@ class Exponents:
         else:
             reach = 2.1 * (4 / 3 * self.star + more)
             values = in_buckets(self.fall, self.deepest, reach, None if self.all else s.open_)
-        return self.counts.rescalings(values)
+        return values if most is None else np.minimum(values, most)
 
 
 # -- how many keys have larger scores ----------------------------------------------------------------------------------

@@ -185,8 +185,11 @@ class PlainBound(ByHead):
                 tile = _Tile(self, every[some])
                 for rows in row_blocks(*sizes):
                     scores = tile.scores(rows)
+                    top = np.where(scores.open_, scores.t, -np.inf).max(axis=-1, keepdims=True)
+                    low = np.where(scores.open_, scores.t, np.inf).min(axis=-1, keepdims=True)
                     # A score that is no number has any distance, and NaN stays.
-                    self.widest = float(np.maximum(self.widest, scores.widest))
+                    widest = float((top - low + 2 * scores.r).max())
+                    self.widest = float(np.maximum(self.widest, widest))
                     self.put((some, rows), scores, tile.values)
 
     def factor(self, scores: Floats, q: Floats, some: Sequence[Head]) -> Floats:

@@ -107,7 +107,7 @@ class _Formula:
         # T is enlarged for the roundings of scores that a caller measures in float64.
         self.t = sizes.score_max * (1 + 2.0**-20)
         self.log_n = log(sizes.n)
-        self.times = float(counts.rescalings(sizes.n - 1))
+        self.times = float(rule.limited_rescalings(sizes.n - 1, precision))
         self.below_count = float(counts.below[0, 0])
         self._set_formula_score_error()
         self._solve_exponent_equations()

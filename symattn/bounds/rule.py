@@ -8,7 +8,6 @@ Names are those of the statement.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -22,68 +21,44 @@ Number = Any  # balls, floats, arrays of these, or letters
 
 
 # -- how many roundings a term of a row may pass: the numbers of ``worst_case`` that are counted -----------------------
-@dataclass(frozen=True)
 class Counts:
     """Counts for rows of n keys (a sink counts as one) of which ``seen`` are allowed, an array (…, n_q, 1).
 
     ``values`` counts the roundings of a value before it meets its weight; ``uneven`` says that each row has values of
     its own.
+
+    tiles         number of tiles after which the running result may be normalised
+    merges        number of successive merges
+    path          number of roundings that a term of the numerator passes together with others
+    partial_sums  number of roundings of partial sums in all; None if their errors are not relative to the sums
+    alone         number of roundings that a term of the numerator passes by itself, besides those of rescaling: s_j
+    below         number of roundings that a term of the denominator passes, besides those of rescaling
+    underflowing  κ: the number of operations on a term after its score
     """
 
-    precision: Precision
-    n: int
-    seen: np.ndarray
-    values: int = 0
-    uneven: bool = False
-
-    @property
-    def tiles(self) -> int:
-        """The number of tiles after which the running result may be normalised."""
-        most = self.precision.tiles
+    def __init__(
+        self,
+        precision: Precision,
+        n: int,
+        seen: np.ndarray,
+        values: int = 0,
+        uneven: bool = False,
+    ) -> None:
+        p, others = precision, np.maximum(seen - 1, 0)
+        self.values = values
         # One key is one tile, with nothing to normalise in between.
-        return min(self.n, self.n if most is None else most) if self.n > 1 else 0
-
-    @property
-    def merges(self) -> int:
-        """The number of successive merges."""
-        return min(self.n - 1, self.precision.merges)
-
-    def rescalings(self, times: Any) -> Any:
-        """Return B_j, limited to the precision's number of rescalings."""
-        most = self.precision.rescalings
-        return times if most is None else np.minimum(times, most)
-
-    @property
-    def additions(self) -> np.ndarray:
-        """h: the number of additions that a term of a sum over the keys passes."""
-        every = (
-            np.full_like(self.seen, self.n)
-            if self.precision.accumulate.aligned
-            else np.maximum(self.seen - 1, 0)
-        )
-        return every if self.precision.height is None else np.minimum(every, self.precision.height)
-
-    @property
-    def path(self) -> np.ndarray:
-        """The number of roundings that a term of the numerator passes together with others."""
-        return self.additions + 4 * self.tiles
-
-    @property
-    def partial_sums(self) -> np.ndarray | None:
-        """The number of roundings of partial sums in all; None if their errors are not relative to the sums."""
-        if self.precision.accumulate.aligned or self.values or self.uneven:
-            return None
-        return np.asarray(np.maximum(self.seen - 1, 0) + 4 * self.tiles)
-
-    @property
-    def alone(self) -> int:
-        """The number of roundings that a term of the numerator passes by itself, besides those of rescaling: s_j."""
-        return 3 + 2 * self.merges
-
-    @property
-    def below(self) -> np.ndarray:
-        """The number of roundings that a term of the denominator passes, besides those of rescaling."""
-        return self.additions + 1 + 4 * self.tiles + 2 * self.merges
+        self.tiles = 0 if n <= 1 else n if p.tiles is None else min(n, p.tiles)
+        self.merges = min(n - 1, p.merges)
+        # h: the number of additions that a term of a sum over the keys passes.
+        additions = np.full_like(seen, n) if p.accumulate.aligned else others
+        if p.height is not None:
+            additions = np.minimum(additions, p.height)
+        self.path = additions + 4 * self.tiles
+        relative = not (p.accumulate.aligned or values or uneven)
+        self.partial_sums = others + 4 * self.tiles if relative else None
+        self.alone = 3 + 2 * self.merges
+        self.below = self.path + 1 + 2 * self.merges
+        self.underflowing = 6 + n + 4 * self.tiles + 2 * self.merges
 
     def room(self, each: Any) -> Any:
         """Return 1 − merges · ``each``: what is left of 1 if each merge moves a log-sum-exp by this part of itself.
@@ -95,10 +70,11 @@ class Counts:
             raise Undecided("log-sum-exps that are merged may move without bound in this precision")
         return left
 
-    @property
-    def underflowing(self) -> int:
-        """κ: the number of operations on a term after its score."""
-        return 6 + self.n + 4 * self.tiles + 2 * self.merges
+
+def limited_rescalings(times: Any, precision: Precision) -> Any:
+    """Return B_j, limited to the precision's number of rescalings."""
+    most = precision.rescalings
+    return times if most is None else np.minimum(times, most)
 
 
 def rate_of(u: Fraction) -> Fraction:
