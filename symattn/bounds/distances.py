@@ -17,7 +17,6 @@ times n max|v| for what underflows; ``up`` is the part that s itself may lack.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -27,62 +26,51 @@ from symattn.arrays.enclosing.bounds import U
 from symattn.arrays.enclosing.exponential import Floats
 
 
-@dataclass(frozen=True)
 class ValueColumns:
-    """The values of all keys, (…, n, d_v) in float64, including a sink's row of zeros, and cached results for them.
+    """The values of all keys, (…, n, d_v) in float64, including a sink's row of zeros, and results for them.
 
     ``kind`` is the type of the weights that multiply them. Values that are projections pass ``terms`` roundings and are
     off by at most ``radii``; ``monomials`` are the sums of the sizes of their monomials.
+
+    n         number of keys
+    roundoff  w
+    sizes     |v|
+    summed    |v|_j, the sums of the sizes of the values' monomials
+    exact     v, rounded to ``kind``
+    ends      the least and the largest value of each column, (…, 1, d_v)
+    largest   max |v|_j of each column, (…, 1, d_v)
+    total     Σ |v|_j of each column, (…, 1, d_v)
     """
 
-    v: Floats
-    kind: np.dtype[Any]
-    terms: int = 0
-    radii: Floats | None = None
-    monomials: Floats | None = None
-
-    @cached_property
-    def sizes(self) -> np.ndarray:
-        """|v|."""
+    def __init__(
+        self,
+        v: Floats,
+        kind: np.dtype[Any],
+        terms: int = 0,
+        radii: Floats | None = None,
+        monomials: Floats | None = None,
+    ) -> None:
+        self.v, self.kind, self.terms, self.radii = v, kind, terms, radii
+        self.n = int(v.shape[-2])
+        self.roundoff = float(np.finfo(kind).eps) / 2
+        self.exact = v.astype(kind)
+        of_values = np.abs(v)
         # A projected value may be larger by its radius; the factor covers the sum's rounding.
-        radii = 0 if self.radii is None else self.radii * (1 + 4 * U)
-        return (np.abs(self.v) + radii).astype(self.kind)
-
-    @cached_property
-    def summed(self) -> np.ndarray:
-        """|v|_j, the sums of the sizes of the values' monomials."""
-        return self.sizes if self.monomials is None else self.monomials.astype(self.kind)
-
-    @cached_property
-    def exact(self) -> np.ndarray:
-        """v, rounded to ``kind``."""
-        return self.v.astype(self.kind)
-
-    @cached_property
-    def ends(self) -> tuple[Floats, Floats]:
-        """The least and the largest value of each column, (…, 1, d_v)."""
-        if self.radii is None:
-            return self.v.min(axis=-2, keepdims=True), self.v.max(axis=-2, keepdims=True)
-        radius = self.radii + 4 * U * self.sizes
-        return (self.v - radius).min(axis=-2, keepdims=True), (self.v + radius).max(
-            axis=-2, keepdims=True
+        self.sizes = (of_values + (0 if radii is None else radii * (1 + 4 * U))).astype(kind)
+        self.summed = self.sizes if monomials is None else monomials.astype(kind)
+        radius = None if radii is None else radii + 4 * U * self.sizes
+        least = (v if radius is None else v - radius).min(axis=-2, keepdims=True)
+        most = (v if radius is None else v + radius).max(axis=-2, keepdims=True)
+        self.ends = least, most
+        self.largest: Floats = (
+            np.maximum(most, -least) if monomials is None else monomials.max(axis=-2, keepdims=True)
         )
-
-    @cached_property
-    def largest(self) -> Floats:
-        """max |v|_j of each column, (…, 1, d_v)."""
-        least, most = self.ends
-        return (
-            np.maximum(most, -least)
-            if self.monomials is None
-            else self.monomials.max(axis=-2, keepdims=True)
-        )
-
-    @cached_property
-    def total(self) -> Floats:
-        """Σ |v|_j of each column, (…, 1, d_v)."""
-        sizes = np.abs(self.v) if self.monomials is None else self.monomials
-        return np.asarray(np.ones((1, self.n)) @ sizes)
+        terms_of_total = of_values if monomials is None else monomials
+        self.total = np.asarray(np.ones((1, self.n)) @ terms_of_total)
+        # The part of sums of products that may underflow, (…, 1, 1): the least normal number times 2²⁶ for each term.
+        least_number = 2.0**26 * float(np.finfo(kind).tiny) * self.n
+        largest = self.largest.max(axis=-1, keepdims=True)
+        self.underflow = np.asarray(least_number * largest).astype(kind)
 
     @cached_property
     def centre(self) -> Floats:
@@ -95,38 +83,15 @@ class ValueColumns:
         total = np.abs(self.v - self.centre).sum(axis=(-2, -1), keepdims=True)
         return np.asarray(total / self.n)
 
-    @property
-    def n(self) -> int:
-        """The number of keys."""
-        return int(self.v.shape[-2])
-
-    @property
-    def roundoff(self) -> float:
-        """w."""
-        return float(np.finfo(self.kind).eps) / 2
-
-    @cached_property
-    def _underflow_of_value_sums(self) -> np.ndarray:
-        """The part of sums of products that may underflow, (…, 1, 1)."""
-        # The least normal number times 2²⁶ for each term (see above).
-        least = 2.0**26 * float(np.finfo(self.kind).tiny) * self.n
-        return np.asarray(least * self.largest.max(axis=-1, keepdims=True)).astype(self.kind)
-
     def enlarged(self, product: np.ndarray, up: Floats, scale: Any = 1.0) -> Floats:
         """Return at least ``scale`` s @ values in float64, from that product as computed, which is overwritten."""
-        product += self._underflow_of_value_sums
+        product += self.underflow
         rounded_up = 1 + 2 * (self.n + 4) * self.roundoff + up
         return np.asarray(product * (rounded_up * scale))
 
-    def weighed(self, s: np.ndarray, values: np.ndarray, up: Floats, scale: Any = 1.0) -> Floats:
-        """Return at least ``scale`` s @ values, for nonnegative values of ``kind``, in float64."""
-        return self.enlarged(s @ values, up, scale)
-
-    def unknown(self, s: np.ndarray, up: Floats, scale: Floats) -> Any:
-        """Return at least ``scale`` Σ_j s_j ρ_j, the error of sums of enclosed values; 0 if values are inputs."""
-        if self.radii is None:
-            return 0.0
-        return self.weighed(s, self.radii.astype(self.kind), up, scale)
+    def unknown(self, s: np.ndarray, radii: Floats, up: Floats, scale: Floats) -> Floats:
+        """Return at least ``scale`` Σ_j s_j ρ_j, the error of sums of enclosed values."""
+        return self.enlarged(s @ radii.astype(self.kind), up, scale)
 
     def sums(self, s: np.ndarray, up: Floats) -> Floats:
         """Return at least Σ_j s_j for each row, (…, rows, 1)."""
@@ -158,7 +123,9 @@ class ValueColumns:
             result = np.where(close, result, by_squares * scale)
         # f changes at most Σ s times as much as o.
         result += off * (total * scale)
-        return np.asarray(result + self.unknown(s, up, scale))
+        if self.radii is not None:
+            result = result + self.unknown(s, self.radii, up, scale)
+        return np.asarray(result)
 
     def _chords_of_distance_sums(
         self, s: np.ndarray, o: Floats, at_zero: np.ndarray | None, *ends: Floats
@@ -191,7 +158,7 @@ class ValueColumns:
         unit[unit == 0] = 1.0
         share = centred / unit
         squares = (share * share).astype(self.kind)
-        weighed_squares = self.weighed(s, squares, up)
+        weighed_squares = self.enlarged(s @ squares, up)
         positive = weighed_squares * unit * unit + near * near * total
         near *= s @ centred.astype(self.kind)
         # Q, with the room for roundings of the docstring; Q may come out negative.

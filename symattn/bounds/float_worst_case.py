@@ -77,16 +77,13 @@ class Rows:
             100 * e.roundoff * (1 + np.minimum(FARTHEST, largest_exponent))
         )
         self.beyond = np.maximum(*highest[1:]) > FARTHEST
-        self._set_weight_error_factors()
-
-    def _set_weight_error_factors(self) -> None:
-        """Set w_j and p_j (e^{a_j} − 1)/A but for ``scale``, a factor of each row."""
-        e, v = self.exponents, self.values
+        self.outputs = np.asarray(e.p @ values.exact, dtype=np.float64)
+        # w_j and p_j (e^{a_j} − 1)/A but for ``scale``, a factor of each row.
         s = growth(e.a, self.highest[0])
         s *= e.p
         # e^{−max a}, rounded down: a lower bound of A in any row.
         least = (1 - 2.0**-20) / (1 + growth(e.farthest))
-        low = np.maximum(1 - v.sums(s, self.up), least)
+        low = np.maximum(1 - values.sums(s, self.up), least)
         # Beyond 0.25 the weights are unknown anyway, and the factor below must stay positive.
         known = np.minimum(e.weight_error, 0.25)
         self.rough = (low.min(axis=-2, keepdims=True, initial=1.0) < _ROUGH) | e.unknown.any(
@@ -97,12 +94,11 @@ class Rows:
             least_weights = e.p / (1 + growth(e.a))
             summed = least_weights.sum(axis=-1, keepdims=True).astype(np.float64)
             # Reduced by what the sum may be too large.
-            summed *= 1 - 2 * (v.n + 50) * e.roundoff - self.up
-            summed -= v.n * e.raised  # by which weights may be too large
+            summed *= 1 - 2 * (values.n + 50) * e.roundoff - self.up
+            summed -= values.n * e.raised  # by which weights may be too large
             low = np.where(self.rough, np.maximum(summed, least), low)
         # The factor of step 3, for weights that are known up to ϖ.
         scale = (1 + 1.1 * known) / (low * (1 - 1.2 * known)) * (1 + 8 * U)
-        self.outputs = np.asarray(e.p @ v.exact, dtype=np.float64)
         self.scale, self.moving, self.w = scale, s, e.p
         # In place, as blocks are large: w = p e^a is p + p (e^a − 1).
         self.w += s
@@ -137,8 +133,20 @@ class Rows:
         whole = own = v.enlarged(product, self.up, self.scale)
         # Monomials of projected values sum to more than the values themselves.
         if v.summed is not v.sizes:
-            whole = v.weighed(self.w, v.summed, self.up, self.scale)
-        apart, lost = self._single_roundings(whole), self._denominator_roundings()
+            whole = v.enlarged(self.w @ v.summed, self.up, self.scale)
+        # S and G − 1. One exponent for all keys needs no product with the values, or sums of weights alone.
+        alone = growth(self.exponents.alone, self.highest[1])
+        if alone.shape[-1] == 1:
+            apart = np.asarray(whole * alone.astype(np.float64) * (1 + self.up))
+        else:
+            apart = v.enlarged((alone * self.w) @ v.summed, self.up, self.scale)
+        below = growth(self.exponents.below, self.highest[2])
+        if below.shape[-1] == 1:
+            weights = v.sums(self.w, self.up)
+            lost = np.asarray(weights * below * (1 + self.up) * self.scale)
+        else:
+            growths = np.vecdot(below, self.w)[..., None]
+            lost = np.asarray(v.enlarged(growths, self.up, self.scale))
         o, off = self._estimate_float_outputs(own)
         size = np.abs(o) + off
         moved, spread = self._bound_output_movement(o, off, (product, own), size)
@@ -146,9 +154,10 @@ class Rows:
             (whole, apart, size), moved, spread, lost, p, self.exponents.counts, _NUMBERS
         )
         storage_error, middle, factor, sums = results
-        below, vanishes = self._bound_row_underflow(lost * scaled)
-        below = below if self.scores.far is False else below + self._bound_far_key_loss()
-        total = (apart + sums) * factor + moved + storage_error + middle + below
+        underflow, vanishes = self._bound_row_underflow(lost * scaled)
+        if self.scores.far is not False:
+            underflow = underflow + self._bound_far_key_loss()
+        total = (apart + sums) * factor + moved + storage_error + middle + underflow
         # Step 7 says nothing where β* > 1, and exponents beyond the limit give no bound.
         without_weight = self.exponents.grown * (1 + self.up) > 1
         silent = self.beyond | (self.scores.far & without_weight)
@@ -158,27 +167,8 @@ class Rows:
             total,
             size,
             vanishes[..., 0],
-            SlackTerms(moved, storage_error, middle, apart, sums, factor, below),
+            SlackTerms(moved, storage_error, middle, apart, sums, factor, underflow),
         )
-
-    def _single_roundings(self, whole: Floats) -> Floats:
-        """Return S."""
-        grown = growth(self.exponents.alone, self.highest[1])
-        # One exponent for all keys: no product with the values is needed.
-        if grown.shape[-1] == 1:
-            return np.asarray(whole * grown.astype(np.float64) * (1 + self.up))
-        grown *= self.w
-        return self.values.weighed(grown, self.values.summed, self.up, self.scale)
-
-    def _denominator_roundings(self) -> Floats:
-        """Return G − 1."""
-        grown = growth(self.exponents.below, self.highest[2])
-        # One exponent for all keys of a row: a sum of weights will do.
-        if grown.shape[-1] == 1:
-            weighed_sums = self.values.sums(self.w, self.up)
-            return np.asarray(weighed_sums * grown * (1 + self.up) * self.scale)
-        growths = np.vecdot(grown, self.w)[..., None]
-        return np.asarray(self.values.enlarged(growths, self.up, self.scale))
 
     def _estimate_float_outputs(self, whole: Floats) -> tuple[Floats, Floats]:
         """Return ô, and how far o may be from it."""
@@ -189,7 +179,8 @@ class Rows:
         off = (
             1.1 * np.minimum(e.weight_error, 1.0) + 2 * (n + 20) * e.roundoff
         ) * whole + n * least_number * v.largest
-        off += v.unknown(self.w, self.up, self.scale)
+        if v.radii is not None:
+            off += v.unknown(self.w, v.radii, self.up, self.scale)
         # Unknown weights: o is anywhere between the least and the largest value.
         if e.unknown.any():
             least, most = v.ends
@@ -250,7 +241,14 @@ class Rows:
         of_path = e.counts.path * e.lam
         exponent = alone + of_path + 2 * rate(p.stored)
         factor = (growth(exponent) + 1) * (lost + 1)
-        every, weight = rule.losses(p, e.counts, self._without_subtraction())
+        # e^{−m} where the maximum need not be subtracted and the largest exponential is below 1, else 1.
+        lowest = log(min(float(p.score.smallest_normal), float(p.accumulate.smallest_normal)))
+        # Scores are known up to r: rounded toward a larger result.
+        raised = np.maximum(e.r - e.m, 0.0)
+        least = np.where(e.m >= lowest - e.r, raised, 0.0)
+        grown = exp(least) if least.any() else np.ones_like(least)
+        rise = grown * (1 + 4 * EPSILON)
+        every, weight = rule.losses(p, e.counts, rise)
         # Step 6: weights that are not normalised before they are stored lose η_P max w.
         if not p.normalised:
             weight = (
@@ -279,17 +277,6 @@ class Rows:
         eta = smallest * v.n
         spread = most - least
         return np.where(self.scores.far, spread * eta * (1 + 8 * U), 0.0)
-
-    def _without_subtraction(self) -> Floats:
-        """Return e^{−m} where the maximum need not be subtracted and the largest exponential is below 1, else 1."""
-        p, e = self.precision, self.exponents
-        smallest = min(float(p.score.smallest_normal), float(p.accumulate.smallest_normal))
-        lowest = log(smallest)
-        # Scores are known up to r: rounded toward a larger result.
-        beyond = np.maximum(e.r - e.m, 0.0)
-        least = np.where(e.m >= lowest - e.r, beyond, 0.0)
-        grown = exp(least) if least.any() else np.ones_like(least)
-        return grown * (1 + 4 * EPSILON)
 
 
 _NUMBERS = rule.NumberKind(
