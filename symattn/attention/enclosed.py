@@ -83,7 +83,7 @@ def enclose(
         for head in heads(spec, arrays):
             # Shared values have one spread.
             if ready is None or ready.values is not head.v:
-                spreads = _Spreads(head.v, head.sink is not None)
+                spreads: dict[tuple[int, int], Spread] = {}
             ready = prepare(spec, head, tight, ready)
             for start in range(0, head.seen.n_q, QUERIES):
                 rows = slice(start, min(start + QUERIES, head.seen.n_q))
@@ -93,13 +93,22 @@ def enclose(
 
 
 def _enclose_block(
-    spec: Attention, ready: Prepared, spreads: _Spreads, rows: slice, out: EnclosedOutput
+    spec: Attention,
+    ready: Prepared,
+    spreads: dict[tuple[int, int], Spread],
+    rows: slice,
+    out: EnclosedOutput,
 ) -> None:
+    """Write the enclosure of a block of queries; ``spreads`` are those of ranges of keys of other blocks."""
     result = sums(ready, rows)
     empty = result.empty
     # Called for its error, if the specification refuses empty rows.
     nonempty(np.where(empty, 0.0, 1.0), spec.fully_masked)
-    around = spreads.of(result.keys)
+    # Most blocks see the same keys.
+    if result.keys not in spreads:
+        seen_values = ready.values[slice(*result.keys)]
+        spreads[result.keys] = spread(seen_values, ready.sink is not None)
+    around = spreads[result.keys]
     lost = enclosed(ready, result, around, rows, *out)
     # Written with ~ and <, so that a NaN radius counts as useless.
     wide = ~(out.radius < around.reach)
@@ -122,19 +131,6 @@ def _enclose_block(
         )
     if empty.any():
         out.centre[empty], out.radius[empty] = (np.nan if spec.fully_masked == "nan" else 0.0), 0.0
-
-
-class _Spreads:
-    """The spread of the values of a range of keys; the last result is cached, as most blocks see the same keys."""
-
-    def __init__(self, values: Floats, sink: bool) -> None:
-        self._values, self._sink = values, sink
-        self._last: tuple[tuple[int, int], Spread] | None = None
-
-    def of(self, keys: tuple[int, int]) -> Spread:
-        if self._last is None or self._last[0] != keys:
-            self._last = keys, spread(self._values[slice(*keys)], self._sink)
-        return self._last[1]
 
 
 def alone(spec: Attention) -> Attention:

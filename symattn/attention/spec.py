@@ -144,15 +144,16 @@ class Attention(Fields, Described, Shown):
     @property
     def masks_anything(self) -> bool:
         """Return whether some score may be forbidden."""
-        return self._masks_by_place or self.padding or self.documents or self.mask is not None
+        return self.masks_by_place or self.padding or self.documents or self.mask is not None
 
     @property
     def reads_places(self) -> bool:
         """Return whether the places of queries among the keys, which ``alignment`` sets, change the output."""
-        return self._masks_by_place or self.position is not None or self.temperature is not None
+        return self.masks_by_place or self.position is not None or self.temperature is not None
 
     @property
-    def _masks_by_place(self) -> bool:
+    def masks_by_place(self) -> bool:
+        """Return whether the places of queries and keys forbid some scores."""
         return self.causal or self.window is not None or self.block is not None
 
     @property

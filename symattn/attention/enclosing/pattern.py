@@ -126,7 +126,9 @@ def heads(spec: Attention, inputs: Mapping[str, Any]) -> Iterator[Head]:
         xp.broadcast_to(inputs[name], (*to, *inputs[name].shape[-2:]))
         for name, to in leading.items()
     )
-    allowed = _keys_allowed_by_masks(spec, inputs, axes)
+    has_arrays = not {"mask", "keep"}.isdisjoint(inputs)
+    allowed = _keys_allowed_by_masks(spec, inputs, axes) if has_arrays else None
+    masked = has_arrays or spec.masks_by_place
     n_q, n_k = q.shape[-2], k.shape[-2]
     last: tuple[int, ...] | None = None
     for index in np.ndindex(axes):
@@ -139,7 +141,7 @@ def heads(spec: Attention, inputs: Mapping[str, Any]) -> Iterator[Head]:
         ):  # shared heads keep the same array objects, by which ``prepare`` recognises them
             last, keys, values = read, k[read], v[read]
         visible_keys = Seen(
-            spec, n_q, n_k, None if allowed is None else allowed[index], namespace_of(q)
+            spec, n_q, n_k, None if allowed is None else allowed[index], namespace_of(q), masked
         )
         sink = None if spec.sink is None else 0.0
         if spec.sink == "given":
@@ -149,8 +151,8 @@ def heads(spec: Attention, inputs: Mapping[str, Any]) -> Iterator[Head]:
 
 def _keys_allowed_by_masks(
     spec: Attention, inputs: Mapping[str, Any], axes: tuple[int, ...]
-) -> Array | None:
-    """Return the keys that ``mask`` and ``keep`` allow, for every head: (…, n_q or 1, n_k)."""
+) -> Array:
+    """Return the keys that ``mask`` and ``keep`` allow, one of them or both, for every head: (…, n_q or 1, n_k)."""
     scores = np.broadcast_to(0.0, (*axes, 1, 1))
     result: list[Any] = []
     if "mask" in inputs:
@@ -158,8 +160,6 @@ def _keys_allowed_by_masks(
     if "keep" in inputs:
         keep = masks.padding(inputs["keep"])
         result.append(masks.for_every_head(keep) if spec.heads > 1 else keep)
-    if not result:
-        return None
     joined = result[0] if len(result) == 1 else result[0] & result[1]
     n_k = inputs["k"].shape[-2]
     return namespace_of(joined).broadcast_to(joined, (*axes, joined.shape[-2], n_k))
@@ -170,7 +170,7 @@ def _keys_allowed_by_masks(
 class Seen:
     """The masks of one head; ``given`` is what ``mask`` and ``keep`` allow: (n_q or 1, n_k), or None.
 
-    ``xp`` is the namespace of the head's arrays.
+    ``xp`` is the namespace of the head's arrays. Without ``masked`` every query sees every key.
     """
 
     spec: Attention
@@ -178,6 +178,7 @@ class Seen:
     n_k: int
     given: Array | None
     xp: Any = np
+    masked: bool = True
 
     def span(self, start: int, stop: int) -> tuple[int, int]:
         """Return bounds of the keys that the queries start … stop − 1 may see: no key outside them is allowed."""

@@ -116,41 +116,6 @@ def gamma(k: int) -> float:
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """The sums of each row: H, Φ, (Σ p²)^{1/2}, an upper bound of 1 − Σ p², n η / l; and α."""
-
-    most: Floats
-    mean: Floats
-    norm: Floats
-    rest: Floats
-    tiny: Floats
-    alpha: float
-
-
-def _bound_perturbation_of_rows(head: Prepared, s: Sums, rows: slice) -> _Rows:
-    low, high = s.keys
-    d, n = head.queries.shape[1], high - low + 1
-    alpha = gamma(min(KEYS, n) + n // KEYS + 3)
-    longest = head.lengths[low:high].max(initial=0.0)
-    fixed = d * ETA * (1 + longest) + _POWERS + (_SHIFTED if s.shifted else 0.0)
-    if head.sink is not None:
-        fixed += 4 * U * abs(head.sink) * UNIT
-    scale = gamma(d + 3) * head.reach[rows]
-    # The sum Σ p² of step 4.
-    largest = s.squares / (s.weights * s.weights)
-    rest = np.maximum(1 - largest, 0.0) + 8 * alpha
-    mean = scale * (s.lengths / s.weights) + fixed
-    return _Rows(
-        (scale * longest + fixed) * UP,
-        mean * UP,
-        np.sqrt(largest) * UP,
-        rest,
-        n * ETA / s.weights,
-        alpha,
-    )
-
-
-@dataclass(frozen=True)
 class _Factors:
     """The parts of each row's radius: ``size`` |c| + ``more`` + ``whole`` min{``steps`` Y, ``range`` D}.
 
@@ -166,20 +131,37 @@ class _Factors:
     lost: np.ndarray
 
 
-def _compute_radius_factors(rows: _Rows) -> _Factors:
-    """Return the factors of step 6."""
-    beta = rows.alpha / (1 - rows.alpha)
+def _compute_radius_factors(head: Prepared, s: Sums, rows: slice) -> _Factors:
+    """Return the factors of step 6, from those of each row: H, Φ, (Σ p²)^{1/2}, and what 1 − Σ p² is at most."""
+    low, high = s.keys
+    d, n = head.queries.shape[1], high - low + 1
+    alpha = gamma(min(KEYS, n) + n // KEYS + 3)
+    longest = head.lengths[low:high].max(initial=0.0)
+    fixed = d * ETA * (1 + longest) + _POWERS + (_SHIFTED if s.shifted else 0.0)
+    if head.sink is not None:
+        fixed += 4 * U * abs(head.sink) * UNIT
+    scale = gamma(d + 3) * head.reach[rows]
+    # The sum Σ p² of step 4.
+    largest = s.squares / (s.weights * s.weights)
+    rest = np.maximum(1 - largest, 0.0) + 8 * alpha
+    highest = (scale * longest + fixed) * UP
+    mean = (scale * (s.lengths / s.weights) + fixed) * UP
+    beta = alpha / (1 - alpha)
     divisor = 1 - 3 * beta
-    outer = (1 + 2 * rows.mean) * (1 + rows.most)
-    rho, most = outer * rows.most, np.minimum(1.0, 2 * rows.rest)
-    of_range = np.minimum(rho * most, outer * rows.mean)
+    outer = (1 + 2 * mean) * (1 + highest)
+    rho, most = outer * highest, np.minimum(1.0, 2 * rest)
+    of_range = np.minimum(rho * most, outer * mean)
     grown = (1 + rho) / divisor
-    whole = 1 + grown * beta * (most / of_range)
-    more = grown * (ETA + 2 * rows.tiny / (1 - rows.alpha)) + TINY
-    # Outside of these ranges the proof does not hold, and the hull takes over.
-    lost = ~((rows.most < 1) & (divisor >= 0.5))
+    tiny = n * ETA / s.weights
     return _Factors(
-        grown * (2 * beta + U) * UP, more * UP, rho * UP, rows.norm, of_range * UP, whole * UP, lost
+        size=grown * (2 * beta + U) * UP,
+        more=(grown * (ETA + 2 * tiny / (1 - alpha)) + TINY) * UP,
+        steps=rho * UP,
+        norm=np.sqrt(largest) * UP,
+        range=of_range * UP,
+        whole=(1 + grown * beta * (most / of_range)) * UP,
+        # Outside of these ranges the proof does not hold, and the hull takes over.
+        lost=~((highest < 1) & (divisor >= 0.5)),
     )
 
 
@@ -187,7 +169,7 @@ def enclosed(
     head: Prepared, s: Sums, values: Spread, rows: slice, c: Floats, radius: Floats
 ) -> np.ndarray:
     """Write centre c and radius (r, d_v) of a block of queries, and return the rows for which they are useless."""
-    factors = _compute_radius_factors(_bound_perturbation_of_rows(head, s, rows))
+    factors = _compute_radius_factors(head, s, rows)
     np.divide(s.values, s.weights[:, None], out=c)
     size = np.abs(c)
     np.subtract(c, values.centre, out=radius)

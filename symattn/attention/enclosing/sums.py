@@ -44,11 +44,6 @@ class Prepared:
     seen: Seen
     sink: float | None  # in units of 1/N, off by a factor within 1 ± 3u
 
-    @property
-    def width(self) -> int:
-        """d_v."""
-        return int(self.values.shape[1])
-
 
 @dataclass(frozen=True)
 class Sums:
@@ -128,7 +123,8 @@ def steps_factor(scale: Any, base: int | None, width: int) -> float:
 
 def sums(head: Prepared, rows: slice) -> Sums:
     """Return the sums for a block of at most ``QUERIES`` queries."""
-    keys, count = head.seen.span(rows.start, rows.stop), rows.stop - rows.start
+    pattern, count = head.seen, rows.stop - rows.start
+    keys = pattern.span(rows.start, rows.stop) if pattern.masked else (0, pattern.n_k)
     largest = head.reach[rows].max() * head.lengths[keys[0] : keys[1]].max(initial=0.0)
     # Cauchy and Schwarz bound all scores of the block before any is computed.
     shifted = not (largest <= UNSHIFTED and abs(head.sink or 0.0) * UNIT <= UNSHIFTED)
@@ -136,12 +132,12 @@ def sums(head: Prepared, rows: slice) -> Sums:
     total, squares = np.zeros((count, head.columns.shape[1])), np.zeros(count)
     empty = np.full(count, head.sink is None)
     for tile, e in _yield_score_tiles(head, rows, keys):
-        allowed = head.seen.tile(rows, tile)
+        allowed = pattern.tile(rows, tile) if pattern.masked else None
         empty &= False if allowed is None else ~allowed.any(axis=1)
         _replace_scores_by_powers(e, allowed, shift)
         total += e @ head.columns[tile]
         squares += np.vecdot(e, e)
-    d = head.width
+    d = int(head.values.shape[1])
     weights = total[:, d]
     # The sink is one more key, with its power in the sums and no value.
     if head.sink is not None:
@@ -168,8 +164,9 @@ def _yield_score_tiles(
 def _largest_score_per_query(head: Prepared, rows: slice, keys: tuple[int, int]) -> Floats:
     """Return the largest score that each query sees, including the sink's; 0 if there is none."""
     values = np.full(rows.stop - rows.start, -np.inf if head.sink is None else head.sink)
+    pattern = head.seen
     for tile, scores in _yield_score_tiles(head, rows, keys):
-        allowed = head.seen.tile(rows, tile)
+        allowed = pattern.tile(rows, tile) if pattern.masked else None
         if allowed is not None:
             np.copyto(scores, -np.inf, where=~allowed)
         np.maximum(values, scores.max(axis=1), out=values)
