@@ -134,7 +134,8 @@ class EnclosureBound(plain_bound.ByHead):
 
     def _compute_enclosed_bound(self, parts: list[Floats]) -> None:
         """Compute the bound block by block, from v̂_j, and ρ_j and |v|_j if values are not inputs."""
-        for heads in plain_bound.head_blocks(*self.t.shape):
+        n_q, n_k = self.t.shape[-2:]
+        for heads in plain_bound.pieces(len(self.t), plain_bound.TOGETHER // max(n_q * n_k, 1)):
             own = [
                 # A sink is one more score per row, whose value is zero.
                 part[heads] if self.logits is None else plain_bound.with_zeros(part[heads])
@@ -143,7 +144,7 @@ class EnclosureBound(plain_bound.ByHead):
             float64 = np.dtype(np.float64)
             values = ValueColumns(own[0], float64, self.value_terms, *own[1:])
             # Blocks of heads and rows limit the memory that is needed at once.
-            for rows in plain_bound.row_blocks(*self.t.shape[-2:]):
+            for rows in plain_bound.pieces(n_q, plain_bound.BLOCK // max(n_k, 1)):
                 self.put((heads, rows), self._score_exponents_of_block((heads, rows)), values)
 
     def _score_exponents_of_block(self, at: tuple[slice, slice]) -> ScoreExponents:

@@ -40,8 +40,7 @@ from symattn.bounds.balls import _Bound
 from symattn.bounds.called_target import Inputs
 from symattn.bounds.case_result import ExactOutput, Expected
 from symattn.bounds.judge import expected, in_float64, products
-from symattn.bounds.plain_bound import usual_or_sink
-from symattn.bounds.reference import Run, run
+from symattn.bounds.reference import Run, run, usual
 from symattn.bounds.sharp import elements, means, rows_in_float64
 from symattn.bounds.sharp.elements import Accused
 from symattn.bounds.sharp.limits import Stores
@@ -309,7 +308,7 @@ def log_sums(spec: Attention, inputs: Inputs, precision: Precision) -> ExactOutp
 
     Raises ``InputError`` unless scores are scaled dot products under masks.
     """
-    if not usual_or_sink(spec):
+    if not usual(replace(spec, sink=None)):
         raise InputError(
             "the logarithms of sums are judged where scores are scaled dot products under masks alone"
         )

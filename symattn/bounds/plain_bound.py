@@ -28,39 +28,31 @@ from symattn.bounds.distances import ValueColumns
 from symattn.bounds.exponents import ScoreExponents
 from symattn.bounds.float_worst_case import Rows, shares
 from symattn.bounds.growth import g
-from symattn.bounds.reference import float64_inputs, usual
+from symattn.bounds.reference import USUAL_STEPS, float64_inputs, has_usual_weights
 from symattn.bounds.scores import LOG2_E, SCALE_ROUNDINGS, factor_roundings
 from symattn.document.errors import Undecided
 
 _SHARP = 2.0**-40  # errors of scores up to this are taken to be as large as those of forbidden ones
-_BLOCK = 1 << 18  # scores of a head at a time
-_TOGETHER = 1 << 16  # scores of several heads at a time
+BLOCK = 1 << 18  # scores of a head at a time
+TOGETHER = 1 << 16  # scores of several heads at a time
 # Heads with fewer scores are computed in float64, whose cost is then small.
 _MANY = 1 << 14
 LARGEST = 1e140  # beyond, and below its inverse, squares of inputs leave the range
-# Steps that this module covers; ``enclosed`` is for others.
-_STEPS = {"k_shared", "v_shared", "scores", "scaled", "masked", "weights", "lse", "output"}
 
 
 def applies(spec: Attention, inputs: Inputs) -> bool:
     """Return whether the bound for these can be evaluated fast."""
     rest = {"q", "k", "v", "mask", "keep", "doc", "doc_q", "doc_k", "scale", "sink"}
-    if (
-        not usual_or_sink(spec)
-        or spec.mask == "additive"
-        or not {"q", "k", "v"} <= set(inputs) <= rest
-    ):
+    if not has_usual_weights(spec) or spec.mask == "additive":
         return False
-    if not {step.name for step in spec.pipeline(frozenset(inputs))} <= _STEPS:
+    if not {"q", "k", "v"} <= set(inputs) <= rest:
+        return False
+    if not {step.name for step in spec.pipeline(frozenset(inputs))} <= USUAL_STEPS:
+        # ``enclosed`` is for other steps.
         return False
     # Empty arrays have no extremes, and squares of extreme inputs leave the range.
     arrays = [inputs[n] for n in ("q", "k", "v", "scale", "sink") if n in inputs]
     return all(prod(a.shape) > 0 and moderate(a) for a in arrays)
-
-
-def usual_or_sink(spec: Attention) -> bool:
-    """Return whether scores are scaled dot products, and weights their masked softmax, with or without a sink."""
-    return usual(spec if spec.sink is None else replace(spec, sink=None))
 
 
 def moderate(a: object, most: float = LARGEST) -> bool:
@@ -75,9 +67,7 @@ def moderate(a: object, most: float = LARGEST) -> bool:
 
 
 def of_places(spec: Attention, inputs: dict[str, Any]) -> tuple[Attention, dict[str, Any]]:
-    """Return a specification and inputs whose masks are computed tile by tile; document masks become one array."""
-    if not spec.documents:
-        return spec, inputs
+    """Return a specification and inputs whose document masks are one array, which is cut into tiles."""
     # The definition itself says which keys documents hide: their scores become −∞.
     pipeline = spec.pipeline(frozenset(inputs))
     mask = next(step for step in pipeline if step.name == "masked")
@@ -103,11 +93,6 @@ def by_mask(spec: Attention) -> Attention:
     }
     # The mask holds what all of them forbid together, so that no other one may stay.
     return replace(spec, documents=False, mask="boolean", **places)
-
-
-def _enlarge_by_roundings(x: np.ndarray) -> Floats:
-    """Enlarge bounds by float64's own roundings and underflow in the last steps."""
-    return np.asarray(x * (1 + 1000 * U) + 1e-290)
 
 
 class ByHead:
@@ -138,7 +123,8 @@ class ByHead:
         most = rule.limit(p)
         over = result.vanishes | (scores.largest[..., 0] * (LOG2_E * 1.02) > most)
         over |= values.total.max(axis=-1) * 1.02 > most
-        self.allowed[at] = _enlarge_by_roundings(result.moved + last)
+        # Enlarged by float64's own roundings and underflow in the last steps.
+        self.allowed[at] = (result.moved + last) * (1 + 1000 * U) + 1e-290
         self.allowed[at][over] = np.inf
         # ∞ − ∞ and 0 · ∞ are no bound either.
         self.allowed[at][np.isnan(self.allowed[at])] = np.inf
@@ -174,16 +160,14 @@ class PlainBound(ByHead):
         shape = (*front(spec, arrays), n_q, arrays["v"].shape[-1])
         super().__init__(precision, shape, shares)
         self.widest = 0.0  # the largest distance of two scores of a row, at most
-        every, sizes = (
-            list(heads(*of_places(spec, arrays))),
-            (shape[-2], int(arrays["k"].shape[-2])),
-        )
+        sizes = (shape[-2], int(arrays["k"].shape[-2]))
+        every = list(heads(*(of_places(spec, arrays) if spec.documents else (spec, arrays))))
         with np.errstate(
             all="ignore"
         ):  # what overflows becomes +∞, or undefined, which counts as +∞
-            for some in head_blocks(len(every), *sizes):
+            for some in pieces(len(every), TOGETHER // max(prod(sizes), 1)):
                 tile = _Tile(self, every[some])
-                for rows in row_blocks(*sizes):
+                for rows in pieces(sizes[0], BLOCK // max(sizes[1], 1)):
                     scores = tile.scores(rows)
                     top = np.where(scores.open_, scores.t, -np.inf).max(axis=-1, keepdims=True)
                     low = np.where(scores.open_, scores.t, np.inf).min(axis=-1, keepdims=True)
@@ -251,7 +235,14 @@ class _Tile:
         factored = self.factored[:, rows]
         t = factored @ self.k.mT
         raw = np.abs(factored).astype(self.kind) @ self.sizes.mT
-        tau, open_ = self._bound_raw_score_errors(q, raw), self._keys_visible_to_rows(rows)
+        if self.marks is None:
+            # Without zeros in the inputs all sums have equally many products.
+            tau = np.asarray(raw * self.table[0] + self.lost)
+        else:
+            terms = ((q != 0).astype(np.float32) @ self.marks.mT).astype(np.int64)
+            tau = np.asarray(raw * self.table[terms] + self.lost * (terms > 0))
+        masked = self.heads[0].seen.masked
+        open_ = self._keys_visible_to_rows(rows) if masked else None
         every, largest = open_ is None, row_maxima(raw)
         open_ = np.broadcast_to(True if open_ is None else open_, t.shape)
         reach = largest
@@ -285,15 +276,6 @@ class _Tile:
         every = np.ones((row_count, keys.stop), dtype=bool)
         return np.stack([every if tile is None else tile for tile in tiles])
 
-    def _bound_raw_score_errors(self, q: Floats, raw: Floats) -> Floats:
-        # Without zeros in the inputs all sums have equally many products.
-        if self.marks is None:
-            return np.asarray(raw * self.table[0] + self.lost)
-        nonzero = (q != 0).astype(np.float32)
-        terms = (nonzero @ self.marks.mT).astype(np.int64)
-        growths = self.table[terms]
-        return np.asarray(raw * growths + self.lost * (terms > 0))
-
 
 def row_maxima(a: np.ndarray) -> Floats:
     """Return the row maxima as float64, (…, rows, 1)."""
@@ -312,20 +294,10 @@ def with_zeros(v: np.ndarray) -> np.ndarray:
     return np.pad(v, ((0, 0), (0, 1), (0, 0)))
 
 
-def head_blocks(count: int, n_q: int, n_k: int) -> Iterator[slice]:
-    """Yield slices of heads, each with a bounded number of scores."""
-    return pieces(count, max(1, _TOGETHER // max(n_q * n_k, 1)))
-
-
-def row_blocks(n_q: int, n_k: int) -> Iterator[slice]:
-    """Yield slices of a head's queries, each with a bounded number of scores."""
-    return pieces(n_q, max(1, _BLOCK // max(n_k, 1)))
-
-
 def pieces(n: int, size: int) -> Iterator[slice]:
-    """Cut n rows into pieces of this size, the last one perhaps smaller."""
-    starts = range(0, n, size)
-    return (slice(start, min(start + size, n)) for start in starts)
+    """Cut n rows or heads into pieces of this size, or of one, the last one perhaps smaller."""
+    step = max(1, size)
+    return (slice(start, min(start + step, n)) for start in range(0, n, step))
 
 
 class Evaluated(NamedTuple):

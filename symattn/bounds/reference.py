@@ -42,7 +42,7 @@ class Variant:
 
 RIGHT = Variant()
 # The steps of usual attention to queries, keys and values.
-_USUAL_STEPS = {"k_shared", "v_shared", "scores", "scaled", "masked", "weights", "lse", "output"}
+USUAL_STEPS = {"k_shared", "v_shared", "scores", "scaled", "masked", "weights", "lse", "output"}
 # Enclosures of cosines and sines are slow, and depend on sizes alone.
 _ANGLES: dict[tuple[Any, ...], Enclosure] = {}
 _MOST_ANGLES, _ROWS = 128, 8  # largest number of cached tables, least number of positions in one
@@ -254,11 +254,15 @@ def variant_values(spec: Attention, inputs: Values, variant: Variant = RIGHT) ->
 
 def usual(spec: Attention) -> bool:
     """Return whether scores are dot products with a scale, and weights their softmax under masks."""
-    fields_of_usual_steps = spec.score == "dot" and spec.base is None and spec.sink is None
-    if not spec.is_softmax or not fields_of_usual_steps or spec.latent is not None:
+    if spec.sink is not None or not has_usual_weights(spec):
         return False
     # A variant has a step of its own, or changes one of these by the fields above.
-    return {step.name for step in spec.pipeline("qkv")} <= _USUAL_STEPS
+    return {step.name for step in spec.pipeline("qkv")} <= USUAL_STEPS
+
+
+def has_usual_weights(spec: Attention) -> bool:
+    """Return whether weights are the softmax of dot products of queries and keys, with or without a sink."""
+    return spec.score == "dot" and spec.base is None and spec.is_softmax and spec.latent is None
 
 
 def of_products(spec: Attention) -> bool:

@@ -107,7 +107,7 @@ def test_a_head_has_the_bound_that_it_has_alone(n: int, name: str, monkeypatch: 
     given = {c: rng.standard_normal((4, n, 8)) * (sizes if c == "q" else 1.0) for c in "qkv"} | {"sink": np.ones(4)}
     given["k"][3, :, :4] = 0.0
     together = plain_bound.allowed(spec, given, PRECISIONS[name])
-    monkeypatch.setattr(plain_bound, "_TOGETHER", 0)
+    monkeypatch.setattr(plain_bound, "TOGETHER", 0)
     alone = plain_bound.allowed(spec, given, PRECISIONS[name])
     assert np.isinf(alone[2]).any()
     assert np.isfinite(alone[[0, 3]]).all()
@@ -126,7 +126,7 @@ def test_a_bound_that_is_a_part_smaller_is_told_from_it(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("spec", [Attention(), Attention(causal=True, window=100)], ids=["plain", "window"])
 def test_memory_is_that_of_tiles(spec: Attention, monkeypatch: pytest.MonkeyPatch) -> None:
     """One array of all scores would take 8 MiB; tiles of 16 queries take less."""
-    monkeypatch.setattr(plain_bound, "_BLOCK", 1 << 14)
+    monkeypatch.setattr(plain_bound, "BLOCK", 1 << 14)
     rng = np.random.default_rng(47)
     given = {name: rng.standard_normal((1024, 8)) for name in "qkv"}
     tracemalloc.start()

@@ -363,7 +363,9 @@ def every_head(
     """
     # Biases and caps are split off, since blocks know products and masks alone.
     of = apart(spec, inputs)
-    spec, arrays = plain_bound.of_places(of.spec, of.given)
+    spec, arrays = of.spec, of.given
+    if spec.documents:
+        spec, arrays = plain_bound.of_places(spec, arrays)
     arrays = checked(replace(spec, softcap=None), arrays, widened=False)
     n_q = arrays["q"].shape[-2]
     shape = (*front(spec, arrays), n_q, arrays["v"].shape[-1])

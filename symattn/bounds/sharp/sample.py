@@ -34,7 +34,8 @@ def only(
     """
     try:
         of = apart(spec, inputs)
-        spec, arrays = of_places(of.spec, of.given)
+        documents = of.spec.documents
+        spec, arrays = of_places(of.spec, of.given) if documents else (of.spec, of.given)
         check_pattern(replace(spec, softcap=None))
     except Refused as what:
         reason = str(what).partition(";")[0].removeprefix("enclose has no ")
