@@ -58,7 +58,7 @@ class Format:
 
         return ml_dtypes.finfo(getattr(ml_dtypes, self.name, self.name))
 
-    @property
+    @cached_property
     def dtype(self) -> np.dtype[Any]:
         """NumPy's dtype."""
         result: np.dtype[Any] = np.dtype(self._finfo_of_format.dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 from symattn.arrays.formats import FORMATS, TF32, WIDE, Format, truncated
@@ -98,16 +98,14 @@ class Precision(Answering):
         Hopper's matrix units. ``output`` is the output's format if it is not ``dtype``, ``stored`` that of stored
         weights; ``flush`` says whether results below the normal numbers may become zero.
         """
-        check_contract(contract)
-        if isinstance(dtype, Precision):
-            precision = (
-                # A precision that is given stays as it is, unless another contract is asked for.
-                dtype
-                if contract in (None, dtype.contract)
-                else cls._make_preset_precision(dtype.name, contract)
-            )
+        if contract is not None:
+            check_contract(contract)
+        # A precision that is given stays as it is, unless another contract is asked for.
+        if isinstance(dtype, Precision) and contract in (None, dtype.contract):
+            precision = dtype
         else:
-            precision = cls._make_preset_precision(dtype, contract)
+            name = dtype.name if isinstance(dtype, Precision) else dtype
+            precision = _make_preset_precision(_look_up_input_format(name), contract)
         if accumulate is not None:
             # Accumulators of hardware have names of their own.
             precision = replace(
@@ -119,24 +117,6 @@ class Precision(Answering):
         if stored is not None:
             precision = replace(precision, stored=_look_up_input_format(stored))
         return precision if flush is None else precision._with_flushed_subnormals(flush)
-
-    @classmethod
-    def _make_preset_precision(cls, dtype: str, contract: Contract | None) -> Precision:
-        f = _look_up_input_format(dtype)
-        wide = Format("float32")
-        # TF32 rounds factors of products alone; arrays and sums are float32.
-        if f.name == TF32:
-            return cls(f.name, wide, wide, wide, f, contract="fused", factors=f)
-        # Wide formats have no wider one for scores and sums.
-        if f.name in WIDE:
-            return cls(f.name, f, f, f, f, contract=contract or "eager")
-        fused = cls(f.name, f, wide, wide, f, contract="fused")
-        # A narrow exponential is computed in float32 and rounded: one ulp is more than enough. No code normalises
-        # repeatedly in narrow numbers, and allowing it would loosen the bound.
-        eager = replace(
-            fused, score=f, accumulate=f, exp_ulps=1.0, tiles=2, merges=1, contract="eager"
-        )
-        return fused if contract == "fused" else eager
 
     def in_tiles(self, keys: int, width: int = 64) -> Precision:
         """Return the precision of code that takes tiles of ``width`` keys one after another, each summed before it is
@@ -215,6 +195,23 @@ class Precision(Answering):
         return f" that keeps scores{sums} in {self.score.name}"
 
 
+# Made once: each has constants that are computed from those of its formats.
+@lru_cache(maxsize=64)
+def _make_preset_precision(f: Format, contract: Contract | None) -> Precision:
+    wide = Format("float32")
+    # TF32 rounds factors of products alone; arrays and sums are float32.
+    if f.name == TF32:
+        return Precision(f.name, wide, wide, wide, f, contract="fused", factors=f)
+    # Wide formats have no wider one for scores and sums.
+    if f.name in WIDE:
+        return Precision(f.name, f, f, f, f, contract=contract or "eager")
+    fused = Precision(f.name, f, wide, wide, f, contract="fused")
+    # A narrow exponential is computed in float32 and rounded: one ulp is more than enough. No code normalises
+    # repeatedly in narrow numbers, and allowing it would loosen the bound.
+    eager = replace(fused, score=f, accumulate=f, exp_ulps=1.0, tiles=2, merges=1, contract="eager")
+    return fused if contract == "fused" else eager
+
+
 def check_contract(contract: str | None) -> None:
     """Raise InputError for anything but the two contracts and None."""
     if contract not in (None, "eager", "fused"):
@@ -222,6 +219,9 @@ def check_contract(contract: str | None) -> None:
 
 
 def _look_up_input_format(name: str) -> Format:
+    # Most names are those of formats as they are.
+    if isinstance(name, str) and name in FORMATS:
+        return Format(name)
     full = format_name(named("Precision.of()", name, NAMES))
     if full not in (*FORMATS, TF32):
         raise InputError(f"unknown precision {name!r}{among(name, NAMES)}")
