@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from math import isqrt, prod
 from typing import Any
 
@@ -84,7 +85,7 @@ def sizes_of(spec: Attention, inputs: Mapping[str, Array]) -> dict[str, int]:
 
 def lengths_by_letter(spec: Attention, s: Sizes) -> dict[str, int]:
     """Return the length that each letter stands for in shapes of inputs."""
-    rotated = _latent_position_columns(spec)
+    rotated = _latent_position_columns(spec) if spec.latent is not None else 0
     letters = {
         "n_q": s.n_q,
         "n_k": s.n_k,
@@ -111,12 +112,13 @@ def lengths_by_letter(spec: Attention, s: Sizes) -> dict[str, int]:
     }
     # Relative positions reach back n_k − 1, and forward too unless later keys are masked.
     distances = {"n_r": s.n_k if spec.causal else s.n_q + s.n_k - 1}
-    return letters | distances | known_sizes(spec)
+    of_position = {} if spec.position is None else known_sizes(spec)
+    return letters | distances | of_position
 
 
 def _latent_position_columns(spec: Attention) -> int:
     """Return d_r, the number of columns of a latent's keys that have positions."""
-    return (getattr(spec.position, "width", None) or 2) if spec.latent is not None else 0
+    return getattr(spec.position, "width", None) or 2
 
 
 @dataclass(frozen=True)
@@ -131,29 +133,48 @@ class Maker:
     # the largest |s| beside masks in inputs that are made for numbers in place of −∞
     reach: float | None = None
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the arrays that a call receives."""
-        results = tuple(n for n in self.convention.inputs if n not in ("mask", "keep"))
+    # the names of the arrays that a call receives
+    names: tuple[str, ...] = field(init=False)
+    # whether the function takes tokens x in place of q, k, v, and whether no matrix projects them
+    tokens: bool = field(init=False)
+    unprojected: bool = field(init=False)
+    # whether n_q = n_k always, and d_v = d_k
+    square: bool = field(init=False)
+    same_width: bool = field(init=False)
+    # whether temperatures count places from the last key, so that n_q ≤ n_k
+    follows_keys: bool = field(init=False)
+    # the number of batch axes before those of a head's tokens; the axis of heads counts if there is one head
+    batches: int = field(init=False)
+    # the largest |s| that may occur; with masks, small enough for a finite number that stands for −∞
+    largest_score: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        spec, domain, put = self.spec, self.domain, partial(object.__setattr__, self)
+        names = tuple(n for n in self.convention.inputs if n not in ("mask", "keep"))
         # Labels ``doc`` serve queries and keys alike.
-        if "doc" in results:  # the labels of queries and keys at once
-            results = tuple(n for n in results if n not in ("doc_q", "doc_k"))
-        return results or ("q", "k", "v")
-
-    @property
-    def tokens(self) -> bool:
-        """Return whether the function takes tokens x in place of q, k, v."""
-        return "x" in self.names
-
-    @property
-    def square(self) -> bool:
-        """Return whether n_q = n_k always."""
-        return self.domain.square or (self.tokens and "y" not in self.names) or "doc" in self.names
-
-    @property
-    def batches(self) -> int:
-        """The number of batch axes before those of a head's tokens; the axis of heads counts if there is one head."""
-        return self.convention.batch_axes(self.spec.heads)
+        if "doc" in names:
+            names = tuple(n for n in names if n not in ("doc_q", "doc_k"))
+        put("names", names or ("q", "k", "v"))
+        put("tokens", "x" in names)
+        put("unprojected", self.tokens and not {"w_q", "w_in", "w_uq"} & set(names))
+        one_sequence = (self.tokens and "y" not in names) or "doc" in names
+        put("square", domain.square or one_sequence)
+        # By promise, or because a layout joins the columns of all heads.
+        side_by_side = self.convention.layout[-1] == "c" and not self.tokens
+        promised = domain.same_width or domain.square_weights
+        put("same_width", promised or self.unprojected or spec.packed or side_by_side)
+        has_temperature = spec.temperature is not None
+        put("follows_keys", has_temperature and counts_places_from_last_key(spec))
+        put("batches", self.convention.batch_axes(spec.heads))
+        largest = np.inf
+        range_of_input = float(self.precision.input.largest)
+        if domain.max_abs_score is not None:
+            # A quarter of the range leaves room for sums; masks need it for numbers in place of −∞.
+            room = range_of_input / 4 if spec.masks_anything else np.inf
+            largest = min(domain.max_abs_score, room)
+        elif spec.masks_anything:
+            largest = self.reach or min(_MASKED_SCORES, range_of_input / 64)
+        put("largest_score", largest)
 
     @property
     def fronts(self) -> tuple[int, ...]:
@@ -187,16 +208,6 @@ class Maker:
         # Sizes that differ from numbers of heads, so that exchanged axes show.
         return tuple(n for n in (2, 3, 5, 7) if n not in heads)[:number]
 
-    @property
-    def largest_score(self) -> float:
-        """The largest |s| that may occur; with masks, small enough for a finite number that stands for −∞."""
-        if self.domain.max_abs_score is not None:
-            # A quarter of the range leaves room for sums; masks need it for numbers in place of −∞.
-            room = float(self.precision.input.largest) / 4 if self.spec.masks_anything else np.inf
-            return min(self.domain.max_abs_score, room)
-        usual = min(_MASKED_SCORES, float(self.precision.input.largest) / 64)
-        return (self.reach or usual) if self.spec.masks_anything else np.inf
-
     def fitted(self, sizes: Sizes) -> Sizes:
         """Return the sizes nearest to those requested that the specification and the domain allow.
 
@@ -216,7 +227,7 @@ class Maker:
         d_k = self._choose_nearest_width(sizes.d_k)
         d_v = self.domain.widths.near(sizes.d_v)
         # Sizes that coincide though different ones are wanted hide exchanged widths.
-        if self._same_width:
+        if self.same_width:
             d_v = d_k
         elif d_k == d_v and sizes.d_v > sizes.d_k:
             d_v = self.domain.widths.near(d_v + 1)
@@ -238,12 +249,13 @@ class Maker:
         )
         rotated = isinstance(self.spec.position, Rotary)  # queries stand at places of keys
         # Each query needs a key at its place or before.
-        if causal or rotated or self.spec.documents or counts_places_from_last_key(self.spec):
+        if causal or rotated or self.spec.documents or self.follows_keys:
             n_q, n_k = min(n_q, n_k), max(n_q, n_k)
         if self.domain.decoding or self.domain.fully_masked_rows:
             return n_q, n_k
         # Masks of places may leave a query without keys when the numbers differ.
-        if not places(self.spec, n_q, n_k, {}).any(axis=1).all():
+        masked = self.spec.masks_by_place
+        if masked and not places(self.spec, n_q, n_k, {}).any(axis=1).all():
             n_q = n_k = max(n_q, n_k)
         return n_q, n_k
 
@@ -259,19 +271,14 @@ class Maker:
         ):
             return False
         # A query before the first key has no place.
-        if counts_places_from_last_key(self.spec) and sizes["n_q"] > sizes["n_k"]:
+        if self.follows_keys and sizes["n_q"] > sizes["n_k"]:
             return False
         # The cheap check of masks comes before the scores.
         rows = self.domain.fully_masked_rows or not self.spec.masks_anything
         rows = rows or open_rows(self.spec, sizes["n_q"], sizes["n_k"], inputs)
-        return rows and self._largest_score_to_tame(inputs) <= self.largest_score
-
-    @property
-    def _same_width(self) -> bool:
-        """Return whether d_v = d_k always: by promise, or because a layout joins the columns of all heads."""
-        side_by_side = self.convention.layout[-1] == "c" and not self.tokens
-        promised = self.domain.same_width or self.domain.square_weights
-        return promised or self._are_tokens_unprojected or self.spec.packed or side_by_side
+        # Without a limit the scores need not be computed.
+        largest = self.largest_score
+        return rows and (largest == np.inf or measure_largest_score(self.spec, inputs) <= largest)
 
     def _choose_nearest_width(self, d_k: int) -> int:
         """Return the nearest d_k that positions, latents, truncated scores and the domain allow."""
@@ -292,18 +299,14 @@ class Maker:
         """Return the smallest d_k from this one on that the specification can take."""
         if self.spec.latent is not None:
             return max(d_k, _latent_position_columns(self.spec) + 1, self.spec.truncate or 1)
-        return least_width(self.spec, d_k)
-
-    @property
-    def _are_tokens_unprojected(self) -> bool:
-        return self.tokens and not {"w_q", "w_in", "w_uq"} & set(self.names)
+        if self.spec.position is not None:
+            return least_width(self.spec, d_k)
+        return max(d_k, self.spec.truncate or 1)
 
     def shapes(self, sizes: Sizes) -> dict[str, tuple[int, ...]]:
         """Return the shape of every array."""
         s = sizes
-        letters = lengths_by_letter(
-            self.spec, replace(s, d_model=s.d_k) if self._are_tokens_unprojected else s
-        )
+        letters = lengths_by_letter(self.spec, replace(s, d_model=s.d_k) if self.unprojected else s)
         result = {name: lengths(name, self.spec, self.names, letters) for name in self.names}
         for name in ("bias", "drop"):
             # A bias or dropout mask with an axis of heads gets one, unless the function takes none.
@@ -350,8 +353,9 @@ class Maker:
         arrays = {
             n: self.in_format(entries(n, shape)) for n, shape in shapes.items() if n not in result
         }
-        masks = self.masks(s.n_q, s.n_k, rng, result, s.batch)
-        return self.tame(self._in_order(arrays | result | masks))
+        if self.spec.padding or self.spec.mask is not None:
+            arrays |= self.masks(s.n_q, s.n_k, rng, result, s.batch)
+        return self.tame(self._in_order(arrays | result))
 
     def _draw_extra_inputs(
         self, shapes: dict[str, tuple[int, ...]], rng: np.random.Generator
@@ -370,21 +374,26 @@ class Maker:
     ) -> dict[str, Array] | None:
         """Return inputs that give each head these q, k, v; None if there are none. Masks are random, or open."""
         # Unprojected tokens and latents tie q, k and v together.
-        if self.tokens and (
-            self._are_tokens_unprojected or self.spec.latent is not None or self.spec.packed
-        ):
+        if self.tokens and (self.unprojected or self.spec.latent is not None or self.spec.packed):
             return None
         heads = self._as_promised(q, k, v)
         if heads is None:
             return None
         q, k, v = heads
-        # Square weights select three parts of a token only if it is wide enough, as with three heads.
-        if self.tokens and self._width_of_parted_tokens(q, v) < 2 * q.shape[-1] + v.shape[-1]:
-            return None
-        arrays = self._as_tokens(q, k, v) if self.tokens else self._as_heads(q, k, v)
+        d_k, d_v = int(q.shape[-1]), int(v.shape[-1])
+        # Tokens contain q, k and v side by side: they are as wide as these, or as square weights are.
+        parted = 2 * d_k + d_v
+        d_model = self.spec.heads * d_k if self.domain.square_weights else parted
+        arrays = {"q": q, "k": k, "v": v}
+        if self.tokens:
+            # Square weights select three parts of a token only if it is wide enough, as with three heads.
+            if d_model < parted:
+                return None
+            arrays = self._as_tokens(q, k, v, d_model)
+        elif self.spec.heads > 1:
+            arrays = self._repeat_for_heads(arrays)
         arrays = {name: self.in_format(a) for name, a in arrays.items()}
-        d_model = self._width_of_parted_tokens(q, v)
-        sizes = Sizes(q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1], d_model)
+        sizes = Sizes(q.shape[-2], k.shape[-2], d_k, d_v, d_model)
         shapes = self.shapes(sizes)
         # Without rng the probe decides alone, and all other inputs are always the same.
         result = self._draw_extra_inputs(shapes, rng or np.random.default_rng(len(k)))
@@ -393,8 +402,9 @@ class Maker:
             for n, shape in shapes.items()
             if n not in arrays and n not in result
         }
-        masks = self.masks(q.shape[-2], k.shape[-2], rng, result)
-        result = arrays | rest | result | masks
+        result = arrays | rest | result
+        if self.spec.padding or self.spec.mask is not None:
+            result |= self.masks(q.shape[-2], k.shape[-2], rng, result)
         return self._in_order(result) if self.admits(result) else None
 
     def _as_promised(self, q: Array, k: Array, v: Array) -> tuple[Array, Array, Array] | None:
@@ -427,7 +437,7 @@ class Maker:
         q, k, v = (a[np.arange(n) % len(a)] for a, n in counted)
         d_k = self._choose_nearest_width(q.shape[-1])
         d_v = self.domain.widths.near(v.shape[-1])
-        if self._same_width:
+        if self.same_width:
             d_k = d_v = self._choose_nearest_width(max(d_k, d_v))
         # Columns cannot be dropped without changing scores or values.
         if d_k < q.shape[-1] or d_v < v.shape[-1]:
@@ -439,26 +449,15 @@ class Maker:
         )
         return q, k, v
 
-    def _as_heads(self, q: Array, k: Array, v: Array) -> dict[str, Array]:
-        """Repeat the inputs for each head, if there is an axis of heads."""
-        if self.spec.heads == 1:
-            return {"q": q, "k": k, "v": v}
+    def _repeat_for_heads(self, arrays: dict[str, Array]) -> dict[str, Array]:
+        """Repeat queries, keys and values for each of their heads."""
         heads = self.spec.heads_of
-        return {
-            n: np.broadcast_to(a, (heads[n], *a.shape)).copy()
-            for n, a in zip("qkv", (q, k, v), strict=True)
-        }
+        return {n: np.broadcast_to(a, (heads[n], *a.shape)).copy() for n, a in arrays.items()}
 
-    def _width_of_parted_tokens(self, q: Array, v: Array) -> int:
-        """Return d_model of tokens that contain q, k and v side by side: as wide as these, or as square weights are."""
-        d_k, d_v = int(q.shape[-1]), int(v.shape[-1])
-        return self.spec.heads * d_k if self.domain.square_weights else 2 * d_k + d_v
-
-    def _as_tokens(self, q: Array, k: Array, v: Array) -> dict[str, Array]:
+    def _as_tokens(self, q: Array, k: Array, v: Array, d_model: int) -> dict[str, Array]:
         """Return tokens that contain q, k and v side by side, then zeros, and projections that select them."""
         widths_of_head = (q.shape[-1], v.shape[-1])
         h, (d_k, d_v) = self.spec.heads, widths_of_head
-        d_model = self._width_of_parted_tokens(q, v)
         columns = np.eye(d_model)
         n_q, n_k = q.shape[-2], k.shape[-2]
         rest = d_model - 2 * d_k - d_v
@@ -564,20 +563,18 @@ class Maker:
 
     def tame(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """Return the inputs with scores within the domain: halve queries until they are, then terms added to scores."""
+        # Without a limit the scores need not be computed.
+        if self.largest_score == np.inf:
+            return inputs
         first = next(n for n in ("w_q", "w_uq", "w_in", "x", "q") if n in inputs)
         # Queries first; added terms only if halved queries are not enough.
         for names in ((first, *(("b_q",) if first == "w_q" else ())), ADDED):
             for _ in range(_HALVINGS):
-                if self._largest_score_to_tame(inputs) <= self.largest_score:
+                if measure_largest_score(self.spec, inputs) <= self.largest_score:
                     return inputs
                 halved = {n: a / 2 for n, a in inputs.items() if n in names}
                 inputs = inputs | {n: self.in_format(a) for n, a in halved.items()}
         return inputs
-
-    def _largest_score_to_tame(self, inputs: Mapping[str, Array]) -> float:
-        """Return the largest |s|, in float64; 0 where none is too large."""
-        # Without a limit the scores need not be computed.
-        return 0.0 if self.largest_score == np.inf else measure_largest_score(self.spec, inputs)
 
 
 def measure_largest_score(spec: Attention, inputs: Mapping[str, Array]) -> float:
