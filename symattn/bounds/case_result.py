@@ -330,12 +330,12 @@ def compared(
     pairs = zip(got, right, strict=True)
     if any(a is None or a.shape != e.allowed.shape for a, e in pairs):
         return CaseResult(case, outcome, tuple(map(Part, right, got)), "shape")
-    stored = [_stored_as(e, outcome.dtype, precision) for e in right]
-    parts = tuple(
-        Part(e, a, e.ratios(a)) for e, a in zip(stored, got, strict=True) if a is not None
-    )
+    is_fine = holds(outcome.dtype, precision.returned)
+    if outcome.dtype in WIDER or not is_fine:
+        right = [_stored_as(e, outcome.dtype) for e in right]
+    parts = tuple(Part(e, a, e.ratios(a)) for e, a in zip(right, got, strict=True) if a is not None)
     return CaseResult(
-        case, outcome, parts, _classify_wrong_outcome(parts, outcome, precision, changes)
+        case, outcome, parts, _classify_wrong_outcome(parts, outcome, is_fine, changes)
     )
 
 
@@ -349,13 +349,13 @@ def _restore_expected_axes(got: np.ndarray | None, right: Expected) -> np.ndarra
     return got.reshape(right.allowed.shape)
 
 
-def _stored_as(right: Expected, dtype: str, precision: Precision) -> Expected:
-    """Return the expected output with the error allowed for the dtype that was returned.
+def _stored_as(right: Expected, dtype: str) -> Expected:
+    """Return the expected output with the error allowed for a dtype that is narrower than wanted, or above float64.
 
     A narrower dtype is a fault of its own, not one of values; a wider one has been rounded to float64.
     """
     # A narrower dtype is another finding, so its rounding is allowed here.
-    if dtype in FORMATS and not holds(dtype, precision.returned):
+    if dtype in FORMATS:
         f = Format(dtype)
         largest_entry = np.abs(np.nan_to_num(right.near)) + right.allowed
         more = 2 * float(f.u) * largest_entry + float(f.eta)
@@ -369,7 +369,7 @@ def _stored_as(right: Expected, dtype: str, precision: Precision) -> Expected:
 
 
 def _classify_wrong_outcome(
-    parts: Sequence[Part], outcome: Outcome, precision: Precision, changes: Collection[str]
+    parts: Sequence[Part], outcome: Outcome, is_fine: bool, changes: Collection[str]
 ) -> Finding | None:
     # Wrong values come first: other findings matter less beside them.
     beyond = [(part, part.ratios > 1) for part in parts if part.ratios is not None and part.wrong]
@@ -380,7 +380,7 @@ def _classify_wrong_outcome(
             for p, b in beyond
         )
         return "not finite" if lost else "values"
-    if not holds(outcome.dtype, precision.returned):
+    if not is_fine:
         return "dtype"
     if set(outcome.mutated) - set(changes):
         return "mutates"
@@ -415,7 +415,9 @@ WIDER = ("longdouble", "float128", "float96")
 
 def holds(dtype: str, wanted: Format) -> bool:
     """Return whether numbers of ``dtype`` are at least as fine as ``wanted``."""
-    return dtype in WIDER or (dtype in FORMATS and Format(dtype).u <= wanted.u)
+    if dtype == wanted.name or dtype in WIDER:
+        return True
+    return dtype in FORMATS and Format(dtype).u <= wanted.u
 
 
 def largest(near: np.ndarray) -> float:

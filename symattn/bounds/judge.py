@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -348,9 +348,9 @@ def judge(
     is undecided, since an implementation in that way may give it.
     """
 
-    def compare(right: Sequence[Expected]) -> CaseResult:
-        return compared(case, outcome, right, precision, legal.loose, legal.changes)
-
+    compare = partial(
+        compared, case, outcome, precision=precision, loose=legal.loose, changes=legal.changes
+    )
     every = [_outputs_unless_undecided(legal.ways[0])]
     if every[0] is not None:
         # The first way covers most calls; others only where it finds numbers beyond.
