@@ -58,9 +58,11 @@ class Attention(Fields, Described, Shown):
     """
 
     def __post_init__(self) -> None:
-        # Defaults need no checks, and most fields have them.
+        # Defaults need no checks, and most fields have them; all of plain attention has the same steps.
         if any(map(is_not, vars(self).values(), _DEFAULTS)):
             check_fields(self)
+        else:
+            vars(self)["_steps"] = _STEPS_OF_DEFAULTS
 
     @property
     def key_heads(self) -> int:
@@ -185,6 +187,7 @@ class Attention(Fields, Described, Shown):
 
 # In the order of the fields, as ``vars`` lists them.
 _DEFAULTS = tuple(f.default for f in fields(Attention))
+_STEPS_OF_DEFAULTS: dict[frozenset[str], tuple[Step, ...]] = {}
 
 
 def _list_fields_for_docstring() -> str:
