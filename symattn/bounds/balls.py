@@ -51,7 +51,8 @@ class _Bound:
     """The quantities of the statement, by their names there; arrays are (…, n_q, n_k) or (…, n_q, 1)."""
 
     def __init__(self, run: Run, precision: Precision) -> None:
-        self.run, self.precision = run, precision
+        self.run = run
+        self.precision = precision
         self.errors = score_errors(run, precision)
         self.made_values = self.errors.values
         # each query may have values of its own

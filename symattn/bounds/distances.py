@@ -50,7 +50,10 @@ class ValueColumns:
         radii: Floats | None = None,
         monomials: Floats | None = None,
     ) -> None:
-        self.v, self.kind, self.terms, self.radii = v, kind, terms, radii
+        self.v = v
+        self.kind = kind
+        self.terms = terms
+        self.radii = radii
         self.n = int(v.shape[-2])
         self.roundoff = float(np.finfo(kind).eps) / 2
         self.exact = v.astype(kind)

@@ -103,7 +103,8 @@ class Exponents:
     """
 
     def __init__(self, precision: Precision, scores: ScoreExponents, values: int = 0) -> None:
-        self.precision, self.scores = precision, scores
+        self.precision = precision
+        self.scores = scores
         self.kind = scores.tau.dtype
         self.roundoff = float(np.finfo(self.kind).eps) / 2
         self.n = scores.t.shape[-1]
@@ -214,7 +215,8 @@ class Exponents:
         result = rule.exponents(rule_givens, p, counted, _NUMBERS)
         grown = np.asarray(result.grown, dtype=np.float64)
         self.grown = np.broadcast_to(grown, self.m.shape)
-        self.a, self.below = result.a, result.below
+        self.a = result.a
+        self.below = result.below
         self.alone = np.atleast_2d(np.asarray(result.alone, dtype=self.kind))
         if not self.all:
             self.a *= s.open_

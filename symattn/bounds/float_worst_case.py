@@ -62,7 +62,9 @@ class Rows:
     """The bound before the output's rounding, for some rows of each of some heads."""
 
     def __init__(self, precision: Precision, scores: ScoreExponents, values: ValueColumns) -> None:
-        self.precision, self.scores, self.values = precision, scores, values
+        self.precision = precision
+        self.scores = scores
+        self.values = values
         self.exponents = Exponents(precision, scores, values.terms)
         e = self.exponents
         # One number for each head, by which its sums are enlarged.
@@ -99,7 +101,9 @@ class Rows:
             low = np.where(self.rough, np.maximum(summed, least), low)
         # The factor of step 3, for weights that are known up to ϖ.
         scale = (1 + 1.1 * known) / (low * (1 - 1.2 * known)) * (1 + 8 * U)
-        self.scale, self.moving, self.w = scale, s, e.p
+        self.scale = scale
+        self.moving = s
+        self.w = e.p
         # In place, as blocks are large: w = p e^a is p + p (e^a − 1).
         self.w += s
         if self.rough.any():

@@ -104,7 +104,9 @@ class ByHead:
     def __init__(
         self, precision: Precision, shape: tuple[int, ...], shares: bool, last: bool = True
     ) -> None:
-        self.precision, self.wanted, self.last = precision, shares, last
+        self.precision = precision
+        self.wanted = shares
+        self.last = last
         by_heads = (prod(shape[:-2]), *shape[-2:])
         self.allowed = np.empty(by_heads)
         self.shares = dict[str, Floats]()
@@ -193,7 +195,9 @@ class _Tile:
     """Scores of some heads, block by block of queries, and their values."""
 
     def __init__(self, plain: PlainBound, some: Sequence[Head]) -> None:
-        self.plain, self.heads, self.kind = plain, some, plain.kind
+        self.plain = plain
+        self.heads = some
+        self.kind = plain.kind
         arrays = ([getattr(head, name) for head in some] for name in "qkv")
         stacked = (np.stack(a) if len(a) > 1 else a[0][None] for a in arrays)
         self.q, self.k, v = stacked
@@ -205,6 +209,7 @@ class _Tile:
         logits = [head.sink for head in some]
         self.sink = None if some[0].sink is None else np.array(logits)[:, None, None]
         self.values = ValueColumns(v if self.sink is None else with_zeros(v), self.kind)
+        self.masked = some[0].seen.masked
         self.sizes = sizes[1].astype(self.kind)
         # A product with a zero is exact, so that sums with zeros pass fewer roundings.
         whole = all(a.min() > 0 for a in sizes)
@@ -241,8 +246,7 @@ class _Tile:
         else:
             terms = ((q != 0).astype(np.float32) @ self.marks.mT).astype(np.int64)
             tau = np.asarray(raw * self.table[terms] + self.lost * (terms > 0))
-        masked = self.heads[0].seen.masked
-        open_ = self._keys_visible_to_rows(rows) if masked else None
+        open_ = self._keys_visible_to_rows(rows) if self.masked else None
         every, largest = open_ is None, row_maxima(raw)
         open_ = np.broadcast_to(True if open_ is None else open_, t.shape)
         reach = largest

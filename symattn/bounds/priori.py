@@ -101,7 +101,9 @@ def a_priori(sizes: InputLimits, precision: Precision) -> APriori:
 
 class _Formula:
     def __init__(self, sizes: InputLimits, precision: Precision, counts: rule.Counts) -> None:
-        self.sizes, self.precision, self.counts = sizes, precision, counts
+        self.sizes = sizes
+        self.precision = precision
+        self.counts = counts
         eps = 2 * precision.exp_ulps * float(precision.score.u)
         self.eps, self.lam = eps / (1 - eps), rate(precision.accumulate)
         # T is enlarged for the roundings of scores that a caller measures in float64.

@@ -65,7 +65,9 @@ class EnclosedWork:
         *more: object,
         forbidden: Forbidden | None = None,
     ) -> None:
-        self.kernel, self.shape, self.forbidden = kernel, shape, forbidden
+        self.kernel = kernel
+        self.shape = shape
+        self.forbidden = forbidden
         self.boxed = shape or (1,)
         self.operands = list(operands)
         self.more = [np.asarray(x) for x in more]
