@@ -293,14 +293,20 @@ class Target:
 
         return on_kinds(self._own, self.convention)
 
+    @cached_property
+    def _returning(self) -> Target:
+        """The function of torch without its destination, as a graph has what it returns, and not what it writes."""
+        arguments = tuple(a for a in self.convention.arguments if a.input != DESTINATION)
+        how = replace(self.convention, arguments=arguments)
+        target = Target(_returning_what_it_writes(self._own, self.convention), how, self._name)
+        # One way for all kinds, which exports a function once for each choice of sizes.
+        target.kinds = self.kinds
+        return target
+
     def on(self, kind: type[Planes]) -> Callable[[Tensors], Tensor]:
         """Return the function on another kind of array, of the inputs by name, with its first output in their axes."""
         if self.convention.destination is not None and self.convention.framework == "torch":
-            # A graph of torch's operators has what a function returns, and not what it writes.
-            returning = _returning_what_it_writes(self._own, self.convention)
-            arguments = tuple(a for a in self.convention.arguments if a.input != DESTINATION)
-            how = replace(self.convention, arguments=arguments)
-            return Target(returning, how, self._name).on(kind)
+            return self._returning.on(kind)
         function, how = self.made(kind), self.convention
 
         def called(inputs: Tensors) -> Tensor:
