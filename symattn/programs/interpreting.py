@@ -561,12 +561,32 @@ def _places_of_windows(
 def _gather(equation: JaxprEqn, x: Array, starts: Array) -> Array:
     params = equation.params
     numbers, sizes = params["dimension_numbers"], params["slice_sizes"]
-    if numbers.operand_batching_dims or numbers.start_indices_batching_dims:
-        raise NotInterpreted
-    axes, dropped = numbers.start_index_map, numbers.collapsed_slice_dims
+    batches = numbers.operand_batching_dims
+    axes = (*numbers.start_index_map, *batches)
+    dropped = (*numbers.collapsed_slice_dims, *batches)
+    starts = _add_places_in_batches(starts, numbers.start_indices_batching_dims)
     windows = x[_places_of_windows(x.shape, starts, axes, dropped, sizes)]
     of_windows = range(starts.ndim - 1, windows.ndim)
     return np.moveaxis(windows, [*of_windows], numbers.offset_dims)
+
+
+def _add_places_in_batches(starts: Array, axes: Sequence[int]) -> Array:
+    """Return starts with the place of each one along axes of a batch behind it: an item is gathered from its own."""
+    items = starts.shape[:-1]
+    places = np.indices(items, starts.dtype)[[*axes]]
+    return np.concatenate([starts, np.moveaxis(places, 0, -1)], axis=-1)
+
+
+def _sort(equation: JaxprEqn, *arrays: Array) -> list[Array]:
+    """Return arrays in the order of the first one, with NaN last; what vanishes in XLA is as large as 0."""
+    params, first = equation.params, arrays[0]
+    # Only a stable order says which of equal numbers comes first.
+    if params["num_keys"] != 1 or not params["is_stable"]:
+        raise NotInterpreted
+    axis = params["dimension"]
+    keys = first if first.dtype.kind in "biu" else _flushed(first).astype(np.float64)
+    order = np.argsort(keys, axis=axis, kind="stable")
+    return [np.take_along_axis(x, order, axis) for x in arrays]
 
 
 def _scatter(adds: bool) -> Rule:
@@ -725,6 +745,7 @@ _RULES: Mapping[str, Rule] = {
     "stack": lambda equation, *parts: np.stack(parts, equation.params["axis"]),
     "tile": lambda equation, x: np.tile(x, equation.params["reps"]),
     "gather": _gather,
+    "sort": _sort,
     "scatter": _scatter(adds=False),
     "scatter-add": _scatter(adds=True),
     "convert_element_type": _cast,

@@ -81,6 +81,36 @@ def test_numpy_computes_what_jax_says(function: Callable[..., Any]) -> None:
     assert not np.allclose(by_numpy, partial(streamed, scaled=0.9)(*given), rtol=1e-3)
 
 
+def taken_in_order(x: Any) -> Any:
+    return jnp.take_along_axis(x, jnp.argsort(-x, axis=0)[:2], axis=0)
+
+
+def along_the_middle(x: Any) -> Any:
+    return jnp.take_along_axis(x, jnp.asarray([[[3], [0]]]), axis=1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize(
+    "function",
+    [jnp.sort, partial(jnp.argsort, axis=-2), partial(jnp.sort, axis=1, descending=True),
+     taken_in_order, along_the_middle],
+    ids=["sorted", "order", "descending", "taken", "middle"],
+)  # fmt: skip
+def test_what_numpy_sorts_and_takes_is_what_jax_says(function: Callable[..., Any], dtype: str) -> None:
+    """Equal numbers keep their order, zeros of both signs and tiny numbers are equal, and NaN comes last."""
+    x = np.random.default_rng(3).integers(-2, 3, (3, 4, 5)).astype(float)
+    x[0] *= 1.5
+    if dtype != "int32":
+        x[1, :, ::2], x[2, 1] = [[-0.0], [1e-42], [np.nan], [-np.inf]], [0.0, -0.0, 2e-42, 1e-42, np.nan]
+    given, program = jnp.asarray(x, dtype), jax.jit(function)
+    with interpreting.interpreting() as ran:
+        by_numpy = program(given)
+    assert ran
+    by_xla = program(given)
+    assert (by_numpy.dtype, by_numpy.shape) == (by_xla.dtype, by_xla.shape)
+    assert np.asarray(by_numpy).tobytes() == np.asarray(by_xla).tobytes()
+
+
 def test_numbers_below_the_normal_range_vanish_as_by_xla() -> None:
     tiny = jnp.asarray(np.full((3, 5), -100, np.float32))
     with interpreting.interpreting() as ran:
