@@ -314,8 +314,7 @@ class _Agreement(Parameters):
         # Only of queries and values does the output have the rows and columns.
         if self._destination and not {*_QKV} <= {a.input for a in arguments}:
             raise unknown(self.label, self._destination)
-        self._check_masks(arguments)
-        self._check_combination(arguments)
+        self._check_arguments(arguments)
         r = self.request
         notes = [self.guessed] if self.guessed else []
         if any(meaning(p.name) == "tile" and p.default is Parameter.empty for p in self.parameters):
@@ -571,7 +570,8 @@ class _Agreement(Parameters):
             raise unknown(self.label, p.name)
         return for_user_code(value)
 
-    def _check_masks(self, arguments: tuple[Argument, ...]) -> None:
+    def _check_arguments(self, arguments: tuple[Argument, ...]) -> None:
+        """Raise ``InputError`` for an input without a parameter, and for inputs that go together with no others."""
         placed = {a.input for a in arguments}
         for what in self.request.masks:
             if what not in placed:
@@ -595,11 +595,8 @@ class _Agreement(Parameters):
                 more = "; if q, k and v have their heads side by side, say --layout nc for --packed"
             names = {what: what for what in missing}
             _raise_missing_inputs(self.label, "specification's", names, more)
-
-    def _check_combination(self, arguments: tuple[Argument, ...]) -> None:
-        """Raise InputError if the definition has no value for the inputs that the parameters stand for."""
         spec = self.request.spec
-        given = {a.input for a in arguments if a.input is not None}
+        given = {name for name in placed if name is not None}
         # Masks were checked before, and a request may have some that its definition leaves open.
         masks = {name for name in required(spec) if name in MASKS}
         try:

@@ -23,7 +23,6 @@ from symattn.programs.request import Request, keyword
 from symattn.programs.specifications import Specification, kind_of
 from symattn.programs.target import narrowed, target
 from symattn.verification import engine
-from symattn.verification.definitions.definition_subject import Definition
 from symattn.verification.engine import Progress, Session, Unusable
 from symattn.verification.power import verdict
 from symattn.verification.repair import Repairs
@@ -93,10 +92,9 @@ class Options(Answering):
         self, runner: Runner, spec: Specification, examples: int = 0, budget: float = engine.BUDGET
     ) -> Session:
         """Return the state of a verification of the function."""
+        subject = kind_of(spec).subject(spec, runner.convention)
         domain = narrowed(runner, self.domain) or Domain()
-        return Session(
-            runner, subject_of(runner, spec), self.precision, domain, self.seed, examples, budget
-        )
+        return Session(runner, subject, self.precision, domain, self.seed, examples, budget)
 
 
 #: Options that are passed on by name.
@@ -118,7 +116,8 @@ def verified(function: Function | str, spec: object, how: Options) -> Report:
         refutes_at_large_sizes: bool = False,
     ) -> Report:
         with replace(how, domain=promised).opened(function, spec) as runner:
-            subject, domain = subject_of(runner, spec), narrowed(runner, promised)
+            subject = kind_of(spec).subject(spec, runner.convention)
+            domain = narrowed(runner, promised)
             # A judge draws the seed after the candidate was loaded.
             drawn = {} if how.fresh is None else {"seed": how.fresh(runner)}
             settings = {
@@ -256,8 +255,3 @@ def requested(
     """Return the request of a specification with these settings."""
     keywords |= {"layout": layout or "auto", "domain": domain or Domain()}
     return kind_of(spec).request(spec, **keywords)
-
-
-def subject_of(runner: Runner, spec: Specification) -> Definition:
-    """Return the subject of a specification, in the form in which the function is called."""
-    return kind_of(spec).subject(spec, runner.convention)
