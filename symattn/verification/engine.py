@@ -323,7 +323,10 @@ class Session:
 
     def is_screened_first(self, case: Case) -> bool:
         """Return whether float64 judges a case before bounds do: a bound of a large case takes long."""
-        is_large = _count_entries(case) > _LARGE_CASE or _count_tokens(case) > _MANY_TOKENS
+        arrays = _inputs_but_weights(case)
+        entries = sum(map(np.size, arrays))
+        tokens = max((np.shape(a)[-2] for a in arrays if np.ndim(a) > 1), default=0)
+        is_large = entries > _LARGE_CASE or tokens > _MANY_TOKENS
         if is_large or case.group in self.subject.screened_groups:
             return True
         # Where residues agree, these groups show overflow, and roundings as coarse as those of a narrower format: both
@@ -878,11 +881,6 @@ def _count_entries(case: Case) -> int:
     return sum(map(np.size, _inputs_but_weights(case)))
 
 
-def _count_tokens(case: Case) -> int:
-    """Return the largest number of tokens in an input."""
-    return max((np.shape(a)[-2] for a in _inputs_but_weights(case) if np.ndim(a) > 1), default=0)
-
-
 def _count_scores(case: Case) -> int:
     """Return the product of the two largest numbers of tokens, which every mistake in scores computes."""
     arrays = (a for a in _inputs_but_weights(case) if np.ndim(a) > 1)
@@ -985,9 +983,7 @@ def _climb_to_larger_errors(session: Session, rng: np.random.Generator) -> None:
     if session.known or not session.examples:
         return
     subject = session.subject
-
-    def change(inputs: dict[str, Array]) -> dict[str, Array]:
-        return subject.source.altered(session, inputs, rng)
+    change = partial(subject.source.altered, session, rng=rng)
 
     def worst(inputs: dict[str, Array]) -> float:
         if session.over or session.known or not subject.source.fits(session, inputs):

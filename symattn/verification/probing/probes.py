@@ -23,7 +23,7 @@ Group = Callable[[Maker, np.random.Generator], Iterator[Named]]
 
 
 class Needs(NamedTuple):
-    """What an attention must have for a group to test it: a property that is set, an input, or a kind of step."""
+    """The needs of a group, of which an attention must meet one: a property that is set, an input, a kind of step."""
 
     properties: tuple[str, ...] = ()
     inputs: frozenset[str] = frozenset()
