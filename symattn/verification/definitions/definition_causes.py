@@ -55,16 +55,6 @@ class DefinitionSearch(AttentionSearch):
         """The names of the function's inputs."""
         return frozenset(self.wrong[0].case.inputs)
 
-    @property
-    def floats_decide(self) -> bool:
-        """See ``AttentionSearch``."""
-        return self.flow.has_rough_bounds
-
-    @property
-    def judged(self) -> tuple[int, int, int]:
-        """See ``Search``."""
-        return self.flow.judged
-
     # -- the attention -------------------------------------------------------------------------------------------------
     @property
     def searched(self) -> tuple[Attention, frozenset[str]] | None:
@@ -121,7 +111,7 @@ class DefinitionSearch(AttentionSearch):
     @property
     def decided(self) -> Sequence[Way]:
         """See ``Search``; operations as well if they have no bound."""
-        return (*super().decided, *([self.by_operations] if self.floats_decide else []))
+        return (*super().decided, *([self.by_operations] if self.flow.has_rough_bounds else []))
 
     # -- how they are computed, and by what they are judged ------------------------------------------------------------
     @cached_property
@@ -190,7 +180,7 @@ class DefinitionSearch(AttentionSearch):
         wrong = {subject.outputs[k] for k in self._wrong_outputs}
         # A wrong log-sum alone points to the log-sum's own step.
         step = "lse" if wrong == {"lse"} else ""
-        choose = self.likely_by_rule if self.floats_decide else self.select_likely
+        choose = self.likely_by_rule if self.flow.has_rough_bounds else self.select_likely
         share = self.share_of_operations()  # of all ways together
 
         def accepted(outputs: Sequence[np.ndarray]) -> bool:

@@ -154,10 +154,8 @@ class DefinitionFlow(ABC):
     def is_quick(self) -> bool:
         """Return whether a run takes no longer than one of an attention, so that mistakes may be many."""
 
-    @property
-    def judged(self) -> tuple[int, int, int]:
-        """The numbers of wrong, right and failed cases that are judged by balls."""
-        return _JUDGED_QUICKLY if self.is_quick else _JUDGED
+    #: The numbers of wrong, right and failed cases that are judged by balls.
+    judged = _JUDGED
 
     # -- a fault that no mistake explains ------------------------------------------------------------------------------
     @abstractmethod
@@ -187,6 +185,7 @@ class FlowOfSteps(DefinitionFlow):
     spec: Attention
 
     has_rough_bounds = names_steps = has_rows = is_quick = True
+    judged = _JUDGED_QUICKLY
 
     def measure_power(self, session: Session) -> tuple[StepPower, ...]:
         """See ``DefinitionFlow``: every step of the inputs that were tried, with mistakes by rule."""

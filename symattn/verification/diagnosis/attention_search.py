@@ -53,11 +53,6 @@ class AttentionSearch(Search):
 
     conditional: list[Mistake] = field(default_factory=list)
 
-    @property
-    @abstractmethod
-    def floats_decide(self) -> bool:
-        """Return whether balls judge a dim mistake by rough bounds, so that what it leaves of the error decides."""
-
     @abstractmethod
     def of_attention(self, mistakes: Iterable[Mistake]) -> Iterator[Mistake]:
         """Yield these mistakes of the attention as mistakes of what is verified, as far as they are any."""
@@ -186,7 +181,7 @@ class AttentionSearch(Search):
 
         A loss beyond some length shows in few cases, and in half formats in none of them clearly.
         """
-        if not self.floats_decide:
+        if not self.session.subject.flow.has_rough_bounds:
             return
         self.begin()
         dim = [
@@ -279,7 +274,11 @@ class AttentionSearch(Search):
 
     def _by_rule(self) -> Iterator[Mistake]:
         """Yield likely changes of entries of an array, and known mistakes that balls cannot show."""
-        dim = (*self._open_to_balls(), *self.dim) if self.floats_decide else ()
+        dim = (
+            (*self._open_to_balls(), *self.dim)
+            if self.session.subject.flow.has_rough_bounds
+            else ()
+        )
         return self.likely_by_rule([*self.entries_of_attention()], dim)
 
     def _open_to_balls(self) -> Iterator[Mistake]:

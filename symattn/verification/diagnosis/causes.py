@@ -169,11 +169,6 @@ class Search(ABC):
         self.possible = self.every()
 
     # -- what a definition has -----------------------------------------------------------------------------------------
-    @property
-    @abstractmethod
-    def judged(self) -> tuple[int, int, int]:
-        """The numbers of wrong, right and failed cases that are judged by balls."""
-
     @abstractmethod
     def every(self) -> list[Mistake]:
         """The known mistakes that change something."""
@@ -283,7 +278,11 @@ class Search(ABC):
 
         Mistakes that explain every number come before those for which a narrow range has to excuse some.
         """
-        whole = tuple(m for m in mistakes if not self._is_excused(m))
+        whole = tuple(
+            mistake
+            for mistake in mistakes
+            if all(self.excused_outputs(judged, mistake) is None for judged in self.wrong)
+        )
         mistakes = whole or mistakes
         if len(mistakes) < 2:
             return mistakes
@@ -590,9 +589,6 @@ class Search(ABC):
             comparable.append(np.where(is_near, wrong, np.nan))
         return comparable
 
-    def _is_excused(self, mistake: Mistake) -> bool:
-        return any(self.excused_outputs(judged, mistake) is not None for judged in self.wrong)
-
     def _gives_a_wrong_entry(self, judged: CaseResult, mistake: Mistake) -> bool:
         """Return whether a mistake leaves little of the error of some wrong entry."""
         outputs = self.outputs(judged, mistake)
@@ -898,7 +894,7 @@ class Search(ABC):
     def _select_by_balls(self, mistakes: Iterable[Mistake]) -> tuple[Mistake, ...]:
         """Return the mistakes that balls do not contradict, at most ``_MOST``."""
         result: list[Mistake] = []
-        many_wrong, many_right, many_raised = self.judged
+        many_wrong, many_right, many_raised = self.session.subject.flow.judged
         beside = [*self.right[:many_right], *self.raised[:many_raised]]
         for mistake in mistakes:
             # The report then says that not all mistakes are tried.
