@@ -184,8 +184,9 @@ def _exp_of_chunk(x: Floats, z: Floats, t: Floats, w: Floats) -> None:
     _put_together(x, z, t, w)
     # Two factors, as 2^m alone may lie outside the floats.
     half = m >> np.int64(1)
-    x *= _power_of_two(half)
-    x *= _power_of_two(m - half)
+    for h in (half, m - half):
+        # 2^h for |h| < 1022, by its bits.
+        x *= ((h + 1023) << np.int64(52)).view(np.float64)
 
 
 def _reduce_exponent_range(x: Floats, z: Floats, t: Floats, k: Floats) -> None:
@@ -222,11 +223,6 @@ def _put_together(out: Floats, z: Floats, q: Floats, w: Floats) -> None:
     bits += _compute_exp_constants().table.take(j, out=entry, mode="clip")
     q *= z
     np.add(z, q, out=out)
-
-
-def _power_of_two(h: NDArray[np.int64]) -> Floats:
-    """2^h for |h| < 1022."""
-    return ((h + 1023) << np.int64(52)).view(np.float64)
 
 
 @lru_cache(maxsize=1)
