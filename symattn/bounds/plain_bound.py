@@ -215,7 +215,9 @@ class _Tile:
         whole = all(a.min() > 0 for a in sizes)
         self.marks = None if whole else (self.k != 0).astype(np.float32)
         p, f = plain.precision, plain.precision.between
-        constant, d = SCALE_ROUNDINGS + factor_roundings(p, f), plain.d
+        constant, d = SCALE_ROUNDINGS, plain.d
+        if p.factors is not None:
+            constant += factor_roundings(p, f)
         lengths = range(d, d + 1) if whole else range(d + 1)
         # for sums of products that pass more than 100 roundings
         more = 1 + 2 * max(d - 64, 0) * self.values.roundoff
