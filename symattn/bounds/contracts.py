@@ -166,7 +166,7 @@ def replay(
     """
     made = {} if made is None else made
     # The variant's inputs and fields are applied once, here.
-    spec, inputs = changed(canonical(spec), inputs, variant)
+    spec, inputs = changed(spec, inputs, variant)
     arrays = {n: a if dtype_kind(a) in "biu" else _of_type(inside, a) for n, a in inputs.items()}
     names = [s.name for s in spec.pipeline(frozenset(arrays))]
     # Everything before the weights depends on scores alone, and is shared by contracts.

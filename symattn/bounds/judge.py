@@ -169,7 +169,7 @@ def expected(
     # Changed steps may have no enclosure, so balls decide.
     if variant.steps or variant.values != RIGHT.values or not variant.rows:
         return _by_run(spec, inputs, precision, None, variant=variant)
-    spec, inputs = changed(canonical(spec), inputs, variant)
+    spec, inputs = changed(spec, inputs, variant)
     quick = in_float64(spec, inputs, precision)
     # The fast path, for nearly every call.
     if quick is not None and (lenient or quick.narrow):

@@ -219,7 +219,7 @@ def canonical(spec: Attention) -> Attention:
 
 def run(spec: Attention, inputs: Inputs, variant: Variant = RIGHT, kind: type[Any] = Ball) -> Run:
     """Run the definition, or a variant of it, in balls at their present precision, or in enclosures."""
-    spec, inputs = changed(canonical(spec), inputs, variant)
+    spec, inputs = changed(spec, inputs, variant)
     lifted_inputs = {n: lifted(a, kind) for n, a in inputs.items()}
     result = Run(
         spec,
@@ -235,7 +235,9 @@ def run(spec: Attention, inputs: Inputs, variant: Variant = RIGHT, kind: type[An
 
 
 def changed(spec: Attention, inputs: Inputs, variant: Variant) -> tuple[Attention, Inputs]:
-    """Return the specification and the inputs that a variant runs on."""
+    """Return the specification and the inputs that a variant runs on, with latents' matrices not absorbed."""
+    if spec.latent is not None:
+        spec = canonical(spec)
     if variant.inputs is not None:
         inputs = variant.inputs(spec, inputs)
     if variant.spec is None:
@@ -248,7 +250,7 @@ def changed(spec: Attention, inputs: Inputs, variant: Variant) -> tuple[Attentio
 
 def variant_values(spec: Attention, inputs: Values, variant: Variant = RIGHT) -> Values:
     """Return every array of a variant of a definition, on inputs of any kind."""
-    spec, arrays = changed(canonical(spec), inputs, variant)
+    spec, arrays = changed(spec, inputs, variant)
     return trace(spec, dict(arrays), variant)
 
 
@@ -321,25 +323,25 @@ def trace(
                 values[step.name] = other[step.name]
                 break
         else:
-            values[step.name] = (
-                change(spec, values)
-                if change
-                else _run_reference_step(step, spec, [values[n] for n in of])
-            )
+            operands = [values[n] for n in of]
+            if change:
+                values[step.name] = change(spec, values)
+            elif step.name in ("cos", "sin"):
+                values[step.name] = _run_angle_step(step, spec, operands)
+            else:
+                values[step.name] = step.run(*operands)
     # The array is wanted although the step that multiplies it did not run.
     if result and text in values and variant.values not in values:
         values[variant.values] = result(spec, values)
     return values
 
 
-def _run_reference_step(step: Step, spec: Attention, given: Sequence[object]) -> Any:
-    """Run a step. Angles of counted positions depend on sizes alone: their enclosures are cached.
+def _run_angle_step(step: Step, spec: Attention, given: Sequence[object]) -> Any:
+    """Run a step of angles. Those of counted positions depend on sizes alone: their enclosures are cached.
 
     A longer table begins with the rows of a shorter one, unless frequencies are scaled, which may depend on its length.
     """
-    # Only angles of counted positions depend on nothing but sizes.
-    not_an_angle = step.name not in ("cos", "sin")
-    if not_an_angle or len(given) != 1 or not isinstance(given[0], Enclosure):
+    if len(given) != 1 or not isinstance(given[0], Enclosure):
         return step.run(*given)
     n, width = given[0].plain_shape[-2:]
     scaled = isinstance(spec.position, Rotary) and spec.position.scaling is not None

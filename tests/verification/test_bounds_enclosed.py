@@ -293,7 +293,7 @@ def tables(position: Rotary, n: int) -> list[tuple[Any, Any]]:
     """Cosines and sines for n places of 4 columns, as a run has them and as their step makes them."""
     spec, q = Attention(position=position), Enclosure.lift(np.zeros((n, 4)))
     steps = [s for s in spec.pipeline(frozenset("qkv")) if s.name in ("cos", "sin")]
-    return [(reference._run_reference_step(s, spec, [q]), s.run(q)) for s in steps]
+    return [(reference._run_angle_step(s, spec, [q]), s.run(q)) for s in steps]
 
 
 @pytest.mark.parametrize(

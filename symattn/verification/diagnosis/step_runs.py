@@ -25,7 +25,6 @@ from symattn.bounds.reference import (
     Change,
     Values,
     Variant,
-    canonical,
     changed,
     trace,
     variant_values,
@@ -112,7 +111,7 @@ class StepRuns:
         self, judged: CaseResult, variant: Variant, dtype: type[np.floating[Any]]
     ) -> Values:
         """Return all arrays of a variant in this type."""
-        spec, inputs = changed(canonical(self.spec), judged.case.inputs, variant)
+        spec, inputs = changed(self.spec, judged.case.inputs, variant)
         own = judged.case.inputs
         right: Values = {}
         # Arrays of the right run serve only float64 runs of the same specification and inputs.
