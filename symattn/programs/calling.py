@@ -249,7 +249,8 @@ def option_of_input(name: str) -> str:
     >>> option_of_input("mask"), option_of_input("slopes"), option_of_input("lse"), option_of_input("q")
     ('--mask boolean, or additive', '--causal --position alibi:slopes=given', '--lse', '')
     """
-    row, types = ARRAYS.get(name), field_types(Attention)
+    row = ARRAYS.get(name)
+    types = field_types(Attention)
     wanted = row and (row.needed or row.optional)
     if wanted and wanted.option:
         return wanted.option
@@ -560,7 +561,8 @@ class _Agreement(Parameters):
 
     def _choose_setting_value(self, what: str, p: Parameter) -> object:
         """Return the value of a setting, or None to leave it to the function."""
-        r, required = self.request, p.default is Parameter.empty
+        r = self.request
+        required = p.default is Parameter.empty
         if what == "causal":
             # The mask replaces the flag, which is then off.
             by_mask = self.mask_name and r.causal and not r.masks

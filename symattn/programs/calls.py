@@ -126,7 +126,8 @@ class Target:
             report = watch(self._function, *placed, explains)
             if self.convention.destination is not None and report.error is None:
                 report = self._with_written(report, passed, self.convention.destination)
-        first, error = _first_of(report.output), report.error
+        first = _first_of(report.output)
+        error = report.error
         if error is not None and memory in APART:
             error = by_memory(error)
         # the array that the previous call returned, now and then
@@ -307,7 +308,8 @@ class Target:
         """Return the function on another kind of array, of the inputs by name, with its first output in their axes."""
         if self.convention.destination is not None and self.convention.framework == "torch":
             return self._returning.on(kind)
-        function, how = self.made(kind), self.convention
+        function = self.made(kind)
+        how = self.convention
 
         def called(inputs: Tensors) -> Tensor:
             passed = {a: layouts.argument(a, how, inputs) for a in how.arguments}
@@ -369,7 +371,8 @@ class Target:
         """Return a fresh array of the framework; plain numbers stay as they are."""
         if isinstance(values, (int, float)):
             return values
-        values, dtype = np.asarray(values), self.convention.dtype
+        values = np.asarray(values)
+        dtype = self.convention.dtype
         # Stored transposed, so that the array differs by its strides alone.
         if memory == "transposed" and values.ndim > 1:
             turned = np.ascontiguousarray(values.swapaxes(-1, -2))
@@ -450,7 +453,8 @@ def _returning_what_it_writes(function: Function, how: Convention) -> Function:
 
     def returning(*places: Any, **keywords: Any) -> Any:
         passed = dict(zip(others, places, strict=True)) | keywords
-        q, v = passed[names["q"]], passed[names["v"]]
+        q = passed[names["q"]]
+        v = passed[names["v"]]
         written = torch.zeros((*q.shape[:-1], v.shape[-1]), dtype=q.dtype)
         if is_positional:
             function(*places[:place], written, *places[place:], **keywords)
@@ -554,7 +558,8 @@ def watch(
 
     Unless it ``explains``, an exception is recorded by its type alone.
     """
-    output, error = None, None
+    output = None
+    error = None
     for listener in _listeners:
         listener()
     with captured() as text, warnings.catch_warnings(record=True) as recorded:

@@ -160,7 +160,9 @@ def identity_of_definition(
 
     See ``identity_test`` for ``is_refuting``.
     """
-    definition, random, work = program.subject, Random(0), residue_work(sizes, is_refuting)
+    definition = program.subject
+    random = Random(0)
+    work = residue_work(sizes, is_refuting)
     inputs = [i for i in definition.inputs if i.name in program.convention.inputs]
     results = {i.name: i.made for i in inputs if i.made is not None}
 
@@ -168,7 +170,8 @@ def identity_of_definition(
         outputs = definition.run(definition.ways[0], keywords)
         return outputs if len(outputs) > 1 else outputs[0]
 
-    runs, whole = [], definition.whole[:1] if is_refuting else definition.whole
+    runs = []
+    whole = definition.whole[:1] if is_refuting else definition.whole
     for wanted, names in product(_select_stage_sizes(sizes, definition.items), whole):
         letters = {
             x: getattr(wanted, definition.meaning(x)[0], n) for x, n in definition.shapes[1].items()
@@ -215,7 +218,8 @@ def tried_apart(
     turns: list[Sequence[Sizes]] = every if len(every) > 1 else [*every, ()]
 
     def tests() -> Iterator[IdentityResult]:
-        planned, has_result = len(every), False
+        planned = len(every)
+        has_result = False
         for number, sizes in enumerate(turns):
             # Sizes for the tiles of the kernels that ran, known only after the first stage.
             further = program.kinds.further() if number and number == len(turns) - 1 else ()

@@ -304,7 +304,8 @@ class _Program:
         self._outputs = [self._place_of(x) for x in jaxpr.outvars]
 
     def _add_variable(self, variable: Any, key: Any) -> _Variable:
-        dtype, shape = np.dtype(variable.aval.dtype), tuple(variable.aval.shape)
+        dtype = np.dtype(variable.aval.dtype)
+        shape = tuple(variable.aval.shape)
         is_known = dtype.kind in "biu" or dtype.name in FORMATS
         if not is_known:
             raise NotInterpreted
@@ -471,8 +472,10 @@ def _dot_general(equation: JaxprEqn, a: Array, b: Array) -> Array:
     free_a = [k for k in range(a.ndim) if k not in (*in_a, *batch_a)]
     free_b = [k for k in range(b.ndim) if k not in (*in_b, *batch_b)]
     batch = [a.shape[k] for k in batch_a]
-    rows, columns = [a.shape[k] for k in free_a], [b.shape[k] for k in free_b]
-    a, b = _flushed(a), _flushed(b)
+    rows = [a.shape[k] for k in free_a]
+    columns = [b.shape[k] for k in free_b]
+    a = _flushed(a)
+    b = _flushed(b)
     left = a.transpose(*batch_a, *free_a, *in_a).reshape(*batch, _product(rows), -1)
     right = b.transpose(*batch_b, *in_b, *free_b).reshape(*batch, -1, _product(columns))
     return _flushed(np.asarray(left @ right).reshape((*batch, *rows, *columns)))
@@ -483,14 +486,16 @@ def _product(numbers: Sequence[int]) -> int:
 
 
 def _iota(equation: JaxprEqn) -> Array:
-    shape, along = equation.params["shape"], equation.params["dimension"]
+    shape = equation.params["shape"]
+    along = equation.params["dimension"]
     row = np.arange(shape[along]).astype(equation.params["dtype"])
     lengths = [n if k == along else 1 for k, n in enumerate(shape)]
     return np.broadcast_to(row.reshape(lengths), shape)
 
 
 def _broadcast_in_dim(equation: JaxprEqn, x: Array) -> Array:
-    shape, axes = equation.params["shape"], equation.params["broadcast_dimensions"]
+    shape = equation.params["shape"]
+    axes = equation.params["broadcast_dimensions"]
     lengths = [1] * len(shape)
     for axis, length in zip(axes, x.shape, strict=True):
         lengths[axis] = length
@@ -560,7 +565,8 @@ def _places_of_windows(
 
 def _gather(equation: JaxprEqn, x: Array, starts: Array) -> Array:
     params = equation.params
-    numbers, sizes = params["dimension_numbers"], params["slice_sizes"]
+    numbers = params["dimension_numbers"]
+    sizes = params["slice_sizes"]
     batches = numbers.operand_batching_dims
     axes = (*numbers.start_index_map, *batches)
     dropped = (*numbers.collapsed_slice_dims, *batches)
@@ -579,7 +585,8 @@ def _add_places_in_batches(starts: Array, axes: Sequence[int]) -> Array:
 
 def _sort(equation: JaxprEqn, *arrays: Array) -> list[Array]:
     """Return arrays in the order of the first one, with NaN last; what vanishes in XLA is as large as 0."""
-    params, first = equation.params, arrays[0]
+    params = equation.params
+    first = arrays[0]
     # Only a stable order says which of equal numbers comes first.
     if params["num_keys"] != 1 or not params["is_stable"]:
         raise NotInterpreted
@@ -596,7 +603,8 @@ def _scatter(adds: bool) -> Rule:
         numbers = equation.params["dimension_numbers"]
         if numbers.operand_batching_dims or numbers.scatter_indices_batching_dims:
             raise NotInterpreted
-        axes, dropped = numbers.scatter_dims_to_operand_dims, numbers.inserted_window_dims
+        axes = numbers.scatter_dims_to_operand_dims
+        dropped = numbers.inserted_window_dims
         of_windows = [*numbers.update_window_dims]
         lengths = iter([new.shape[k] for k in of_windows])
         sizes = [1 if k in dropped else next(lengths) for k in range(x.ndim)]
@@ -646,9 +654,11 @@ def _called(jaxpr: Any, args: Sequence[Any]) -> list[Array]:
 
 def _scan(equation: JaxprEqn, *args: Array) -> list[Array]:
     params = equation.params
-    n_consts, n_carried = params["num_consts"], params["num_carry"]
+    n_consts = params["num_consts"]
+    n_carried = params["num_carry"]
     consts = args[:n_consts]
-    carried, rows = [*args[n_consts : n_consts + n_carried]], args[n_consts + n_carried :]
+    carried = [*args[n_consts : n_consts + n_carried]]
+    rows = args[n_consts + n_carried :]
     order = range(params["length"])
     outputs: list[list[Array]] = []
     for k in reversed(order) if params["reverse"] else order:
@@ -661,8 +671,10 @@ def _scan(equation: JaxprEqn, *args: Array) -> list[Array]:
 
 def _while(equation: JaxprEqn, *args: Array) -> list[Array]:
     params = equation.params
-    of_condition, of_body = params["cond_nconsts"], params["body_nconsts"]
-    of_loop, consts = args[:of_condition], args[of_condition : of_condition + of_body]
+    of_condition = params["cond_nconsts"]
+    of_body = params["body_nconsts"]
+    of_loop = args[:of_condition]
+    consts = args[of_condition : of_condition + of_body]
     carried = [*args[of_condition + of_body :]]
     while _called(params["cond_jaxpr"], (*of_loop, *carried))[0]:
         carried = _called(params["body_jaxpr"], (*consts, *carried))

@@ -64,7 +64,8 @@ class Kernels:
         def called(*places: Value, **keywords: Value) -> Value:
             if self._exported is not None:
                 return self._exported(function, kind)(*places, **keywords)
-            run, refusal = _Run(kind, self._dtype), None
+            run = _Run(kind, self._dtype)
+            refusal = None
             try:
                 result = run.call(function, places, keywords)
             except Exception as error:  # a user's function may raise anything
@@ -119,7 +120,8 @@ class _Block:
 
     def read(self, at: np.ndarray, memory: _Memory) -> Value:
         """Return the elements at these places, of the kind, or plain if all are."""
-        owner, place = self._owner[at], self._place[at]
+        owner = self._owner[at]
+        place = self._place[at]
         owners = np.unique(owner)
         if len(owners) < 2:
             return self.pieces[owners[0]][place] if len(owners) else np.zeros(0)
@@ -371,7 +373,8 @@ class _Run:
         module: Any = sys.modules[INTERPRETER]
         operators = _Operators(module, self._memory)
         ranges = module.InterpreterBuilder.create_make_range
-        launch, pointer = module.GridExecutor.__call__, module._implicit_cvt
+        launch = module.GridExecutor.__call__
+        pointer = module._implicit_cvt
 
         def launched(executor: Any, *places: Value, **keywords: Value) -> Value:
             self.launches += 1
@@ -440,7 +443,9 @@ class _Operators:
 
     def patches(self) -> Iterator[tuple[Any, str, Any]]:
         """Yield what is replaced in the interpreter: where, by which name, and by what."""
-        module, builder, types = self._module, self._module.InterpreterBuilder, self._module.tl
+        module = self._module
+        builder = self._module.InterpreterBuilder
+        types = self._module.tl
         self._own = {
             name: getattr(builder, name) for name in dir(builder) if not name.startswith("__")
         }
@@ -497,7 +502,9 @@ class _Operators:
         return lambda dtype: np.dtype(np.float64) if dtype.scalar.is_floating() else own(dtype)
 
     def _yield_reduction_patches(self, reduce: Any, scan: Any) -> Iterator[tuple[Any, str, Any]]:
-        extreme, to_tensor, tl = reduce.min_max, scan.to_tensor, self._module.tl
+        extreme = reduce.min_max
+        to_tensor = scan.to_tensor
+        tl = self._module.tl
 
         def min_max(own: Any, given: Any, val_reduce_op: Any, idx_reduce_op: Any = None) -> Value:
             x = given[0] if isinstance(given, tuple) else given
@@ -540,7 +547,8 @@ class _Operators:
 
     def create_fsub(self, x: Handle, y: Handle) -> Handle:
         """x − y; undefined where y is −∞, as in floats where both are."""
-        a, b = x.data, y.data
+        a = x.data
+        b = y.data
         infinite = np.isneginf(b) if _is_plain(b) else self._kind.xp.isinf(b)
         if not infinite.any():
             return self._make_typed_handle(np.subtract(a, b), x)
@@ -651,7 +659,8 @@ class _Operators:
     def create_masked_load(
         self, pointers: Handle, mask: Handle, other: Handle, *rest: object, **more: object
     ) -> Handle:
-        element, shape = pointers.get_element_ty(), pointers.data.shape
+        element = pointers.get_element_ty()
+        shape = pointers.data.shape
         block, at, active = met = self._locate_pointed_block("reads", pointers, mask)
         if not element.is_floating():
             real = self._convert_to_real_pointers(pointers, met)

@@ -133,7 +133,8 @@ def from_layout(output: Tensor, inputs: Inputs, layout: Layout) -> Tensor:
     if layout == "nd":
         return output
     source = "q" if "q" in inputs else "x"
-    order, array = _axes_in_layout(source, layout), inputs[source]
+    order = _axes_in_layout(source, layout)
+    array = inputs[source]
     joined = source == "q" and layout[-1] == "c"
     if output.ndim != max(len(order), array.ndim) - joined:
         # Heads that stay apart are not side by side, though the axes are those of the inputs.
@@ -252,7 +253,8 @@ def names_form(function: Function, parameter: str, form: str, right: Iterable[st
     It does by the axes behind the parameter's name, ``attn_mask: (b, 1, 1, n_k)``, and by code that asks for the number
     of axes, or for an axis of queries of length 1, unless one of the ``right`` forms answers to that as well.
     """
-    name, text = re.escape(parameter), _read_function_text(function)
+    name = re.escape(parameter)
+    text = _read_function_text(function)
     for axes in re.findall(
         rf"\b{name}\b[^()\[\]\n]{{0,40}}[(\[]([\w, ]+)[)\]]",
         "\n".join(_list_documenting_lines(function)),

@@ -35,7 +35,8 @@ def time_spent(process: int) -> tuple[float, float]:
 
     Without ``/proc``, return wall-clock time instead.
     """
-    ticks, ready = 0, 0.0
+    ticks = 0
+    ready = 0.0
     for number, words in _yield_stats():
         if process in (number, int(words[3])):
             # User and system time in ticks, of the process and of its ended children.
@@ -82,7 +83,8 @@ def descendants_of(process: int) -> set[int]:
         # A zombie has ended, and starts nothing.
         if state != b"Z":
             children.setdefault(int(parent), []).append(number)
-    descendants, following = set[int](), [process]
+    descendants = set[int]()
+    following = [process]
     while following:
         started = children.get(following.pop(), [])
         descendants.update(started)
@@ -113,7 +115,8 @@ def _list_chain_of_children(process: int) -> set[int] | None:
 
 def _read_children(process: int) -> list[int]:
     """Return the children of all threads of a process. Raises ``OSError`` if the system does not list them."""
-    threads, children = f"/proc/{process}/task", list[int]()
+    threads = f"/proc/{process}/task"
+    children = list[int]()
     for thread in os.listdir(threads):
         with open(f"{threads}/{thread}/children", "rb") as file:
             children += map(int, file.read().split())
@@ -369,7 +372,8 @@ def _work_in_process_copy(
 
 def _read_pipe_until_limit(reading: int, waiting: Waiting) -> tuple[bytes, bool]:
     """Return the bytes received in time, and whether they are complete; no more than a message may have."""
-    result, parts = bytearray(), 0
+    result = bytearray()
+    parts = 0
     while len(result) < MAX_BYTES:
         # A short wait, so that the limit is looked at even if nothing comes.
         if select.select([reading], [], [], 0.1)[0]:

@@ -230,7 +230,8 @@ def preferred(
     unclear = request.likely is None and frameworks.has_names_of("torch", function)
     if not others or one.right or (one.right is False and not unclear):
         return one, () if request.framework or request.likely else (_NUMPY,)
-    arrays, other = _GIVEN[first], _GIVEN[others[0]]
+    arrays = _GIVEN[first]
+    other = _GIVEN[others[0]]
     try:
         two = attempt(replace(request, framework=others[0]))
     except MissingExtra:

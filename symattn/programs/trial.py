@@ -443,7 +443,8 @@ class ConventionTrial:
         """Return the layout that the user sets, or else all possible ones, beginning with the documented ones."""
         if self._request.layout != "auto":
             return (self._request.layout,)
-        tokens, heads = "x" in convention.inputs, self._request.heads > 1
+        tokens = "x" in convention.inputs
+        heads = self._request.heads > 1
         usual: tuple[Layout, ...] = (
             ("nd", "bnd", "nbd") if tokens else ("nd", "bnd", "bhnd", "bnhd", "nhd", "nbhd")
         )

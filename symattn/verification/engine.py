@@ -285,7 +285,8 @@ class Session:
         compares it with the first way of computing alone: what is wrong by that may be right by others, as
         ``judge_by_all_ways`` tells.
         """
-        legal, outcome = self.legal(case.inputs), self.call(case)
+        legal = self.legal(case.inputs)
+        outcome = self.call(case)
         return self.judge_outcome(case, outcome, legal, or_smaller, by_first_way)
 
     def judge_outcome(
@@ -695,7 +696,8 @@ def _verify_without_failures(
 
 def _try_all_groups(session: Session) -> None:
     """Run residues, then all first groups of floats; run later groups only while no fault is known."""
-    rng, subject = np.random.default_rng(session.seed), session.subject
+    rng = np.random.default_rng(session.seed)
+    subject = session.subject
     if not session.verdict_alone:
         _try_residues(session)
     # All first groups run even if one shows a fault, since the diagnosis rests on them.
@@ -895,7 +897,8 @@ def _seek_smaller(session: Session, rng: np.random.Generator) -> None:
     """
     work: Callable[[CaseResult], int] = lambda r: r.case.size + _count_scores(r.case)  # noqa: E731
     wrong = sorted((r for r in session.records if r.finding is not None), key=lambda r: r.case.size)
-    entries, scores = _count_entries(wrong[0].case), _count_scores(wrong[0].case)
+    entries = _count_entries(wrong[0].case)
+    scores = _count_scores(wrong[0].case)
     # A small case is there already, or the fault is an exception, for which no mistake is computed.
     if (entries <= _LARGE_CASE and scores <= _MANY_SCORES) or wrong[0].finding == "raises":
         return
@@ -967,7 +970,8 @@ def _try_group(
 ) -> None:
     """Try the cases of a group, up to ``enough`` wrong ones; start again if the domain became narrower."""
     session.progress(name)
-    before, domain = session.known if enough else 0, session.domain
+    before = session.known if enough else 0
+    domain = session.domain
     reserved = 0.0 if name in session.subject.source.last() else for_random(session.examples)
     for case in session.share(name, session.fewer(name, group(session, rng)), reserved):
         # Random inputs come later: their effort is reserved, except from groups after them.

@@ -165,7 +165,8 @@ def _smallest_visible_share(mutation: Mutation, case: Tried) -> float:
     for y, e in zip(
         _compute_float64_outputs(mutation.outputs, inputs) or (), expected, strict=False
     ):
-        near, allowed = e.near, e.allowed
+        near = e.near
+        allowed = e.allowed
         # Another shape shows, however small the mistake is.
         if y.shape != near.shape:
             return 0.0
@@ -219,7 +220,8 @@ def _rerun_step(step: Step, values: Values) -> Any:
 
 
 def _left_out(step: Step, values: Values) -> Any:
-    before, after = values[step.of[0]], _rerun_step(step, values)
+    before = values[step.of[0]]
+    after = _rerun_step(step, values)
     if np.shape(before) != np.shape(after):
         # Caught as ``UNFIT``: such a mistake then counts as one without effect.
         raise ValueError("no such step can be left out")

@@ -197,7 +197,8 @@ def _remove_input_slices(state: Inputs, groups: list[Group], holds: Fails) -> In
             start = 0
             # At least one piece stays, since an empty axis is another input.
             while start < (size := state[name].shape[axis]) and size > piece:
-                candidate, end = dict(state), min(start + piece, size)
+                candidate = dict(state)
+                end = min(start + piece, size)
                 for n, along, times in pairs:
                     candidate[n] = np.delete(
                         candidate[n], np.arange(start * times, end * times), axis=along
@@ -291,7 +292,8 @@ def shown(subject: Definition, judged: CaseResult) -> Counterexample:
 def shapes(subject: Definition, judged: CaseResult) -> str:
     """Describe the actual and the expected shapes."""
     if len(subject.outputs) == 1:
-        shape, expected = judged.outcome.shape, judged.parts[0].expected.allowed.shape
+        shape = judged.outcome.shape
+        expected = judged.parts[0].expected.allowed.shape
         # Equal numbers differ by what they count: heads that stay apart where they belong side by side.
         if tuple(shape) == tuple(expected):
             return f"shape {shape}, heads first, expected the axes of the given layout"

@@ -207,7 +207,8 @@ def identity_test(
     """
 
     def made(wanted: Sequence[Sizes], random: Random) -> list[ResidueRun]:
-        runs, work = [], residue_work(wanted, is_refuting)
+        runs = []
+        work = residue_work(wanted, is_refuting)
         for s in wanted:
             named = {name: int(getattr(s, name)) for name in ("n_q", "n_k", "d_k", "d_v")}
             choices = _choose_whole_number_inputs(names)

@@ -169,7 +169,8 @@ def _yield_verdict_reservations(session: Session) -> Iterator[str]:
     if session.late:
         smallest = min(session.late, key=lambda r: r.case.size)
         sizes = equal_sizes(session.subject.source.own_sizes(smallest))
-        error, count = smallest.outcome.error, len(session.late)
+        error = smallest.outcome.error
+        count = len(session.late)
         # So many late calls stop further ones of that size.
         left = "; inputs that are as large were left out" * (count >= MAX_LATE_OF_SIZE)
         more = f"{_limit_of(session)} gives more"
@@ -194,7 +195,8 @@ def _beyond_bounds(session: Session) -> Iterator[str]:
 
     results = sorted(filter(lost, session.records), key=lambda r: r.case.size)
     if results:
-        smallest, several = results[0], "s" * (len(results) > 1)
+        smallest = results[0]
+        several = "s" * (len(results) > 1)
         at = f"{smallest.case.name}; {equal_sizes(session.subject.source.own_sizes(smallest))}"
         yield (
             f"For {len(results)} input{several} it returns NaN or infinities where no bound holds, since numbers may "
@@ -237,7 +239,8 @@ def _yield_interpreted_call_note(session: Session) -> Iterator[str]:
 
 def _yield_returned_array_notes(session: Session) -> Iterator[str]:
     """Yield notes on a dtype other than that of the inputs, and on returned arrays that are not judged."""
-    usual, wanted = session.precision.input.name, len(session.subject.outputs)
+    usual = session.precision.input.name
+    wanted = len(session.subject.outputs)
     for dtype in sorted(
         {r.outcome.dtype for r in session.records if r.outcome.dtype and r.finding != "dtype"}
     ):

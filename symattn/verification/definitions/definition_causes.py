@@ -176,7 +176,8 @@ class DefinitionSearch(AttentionSearch):
     # -- operations ----------------------------------------------------------------------------------------------------
     def by_operations(self) -> list[Mistake]:
         """See ``AttentionSearch``: operations are recorded on inputs whose sizes differ, way by way."""
-        subject, inputs = self.subject, reference.float64_inputs(self.telling.case.inputs)
+        subject = self.subject
+        inputs = reference.float64_inputs(self.telling.case.inputs)
         wrong = {subject.outputs[k] for k in self._wrong_outputs}
         # A wrong log-sum alone points to the log-sum's own step.
         step = "lse" if wrong == {"lse"} else ""
@@ -207,7 +208,8 @@ class DefinitionSearch(AttentionSearch):
 
     def _with_right_outputs(self, outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the outputs for the telling case, with the right ones in place of those that are never wrong."""
-        parts, wrong = self.telling.parts, self._wrong_outputs
+        parts = self.telling.parts
+        wrong = self._wrong_outputs
         # Without any wrong output, as where shapes differ, nothing is known of them.
         if not wrong or len(outputs) != len(parts):
             return [*outputs]
@@ -225,7 +227,8 @@ class DefinitionSearch(AttentionSearch):
     def _for_wrong_outputs(self, words: str, run: Compute) -> tuple[str, Compute]:
         """Return a change, made for the wrong outputs alone if it would spoil right ones: code may compute these
         apart."""
-        wrong, subject = self._wrong_outputs, self.subject
+        wrong = self._wrong_outputs
+        subject = self.subject
         if not wrong or len(wrong) == len(subject.outputs):
             return words, run
         try:
@@ -262,7 +265,8 @@ class DefinitionSearch(AttentionSearch):
 
     def numbers_in_operations(self) -> Iterator[Mistake]:
         """See ``AttentionSearch``: the inputs, the outputs, and the results of operations in between."""
-        subject, telling = self.subject, self.telling
+        subject = self.subject
+        telling = self.telling
         is_shown = telling.ratios is not None and screening.is_finite(telling)
         # Families have a number for every array of a step.
         if self.flow.names_steps or not is_shown:
@@ -347,7 +351,8 @@ class DefinitionSearch(AttentionSearch):
         # A wrong shape concerns all outputs, and is not explained one by one.
         if self.among is not None or len(outputs) < 2 or any(r.ratios is None for r in self.wrong):
             return ()
-        causes, effort_of_pairs = [], self.begin_pairs()
+        causes = []
+        effort_of_pairs = self.begin_pairs()
         for k in outputs:
             wrong = [r for r in self.wrong if k in r.wrong]
             right = [r for r in self.session.records if r.ratios is not None and k not in r.wrong]
@@ -435,7 +440,8 @@ class DefinitionSearch(AttentionSearch):
             case = self.subject.source.case_of_attention(self.session, "range", title, made, rng)
             if case is None:
                 return None
-            session, legal = self.session, self.session.legal(case.inputs)
+            session = self.session
+            legal = self.session.legal(case.inputs)
             # the others differ in how much they round
             by_first_way = legal._replace(ways=legal.ways[:1])
             return as_attention(

@@ -567,7 +567,8 @@ class InputsByLetters(InputSource):
         self, session: Session, inputs: Mapping[str, Array], rng: Random
     ) -> dict[str, Array]:
         """Return the inputs that the function takes, rounded to the format, with whole numbers for all others."""
-        precision, taken = session.precision, session.runner.convention.inputs
+        precision = session.precision
+        taken = session.runner.convention.inputs
         held = precision.input.rounded
         given = {
             n: np.asarray(held(a)) if a.dtype.kind == "f" else a

@@ -209,7 +209,8 @@ class InputsByRoles(InputSource):
         """
         from symattn.verification.diagnosis.confirming import lengths_near_numbers
 
-        maker, most = session.maker, session.domain.max_tokens
+        maker = session.maker
+        most = session.domain.max_tokens
         named = tuple(Sizes(n_q, n_k, 5, 2) for n_q, n_k in lengths_near_numbers(mistakes, most))
         small = maker.make(Sizes(), FAMILIES["normal"](rng), rng)
         held_out = _HELD_OUT if plain_bound.applies(self.spec, small) else _HELD_OUT_BY_BALLS

@@ -238,7 +238,8 @@ def _is_right_after_change(
 
 def _right_in_place(session: Session) -> bool:
     """Return whether a query is right with its own key and a key of zeros, whose score is 0 at any position."""
-    rng, any_decisive = np.random.default_rng((session.seed, 3)), False
+    rng = np.random.default_rng((session.seed, 3))
+    any_decisive = False
     # One query and two keys need n_q ≠ n_k.
     for d_k in () if session.maker.square else (2, 4, 8):
         q, k = (
@@ -396,7 +397,8 @@ def affected(judged: CaseResult, heads: bool) -> str:
 
 def _describe_wrong_positions(wrong: np.ndarray, name: str) -> str:
     """Describe which are wrong, counted from 1; empty if all are."""
-    at, n = np.flatnonzero(wrong), len(wrong)
+    at = np.flatnonzero(wrong)
+    n = len(wrong)
     if len(at) in (0, n):
         return ""
     singular = name.removesuffix("s") if name != "queries" else "query"
@@ -447,7 +449,8 @@ def nonfinite_rows(records: Sequence[CaseResult]) -> tuple[str, str]:
 
 
 def _mark_lost_rows(judged: CaseResult) -> np.ndarray:
-    got, ratios = judged.outcome.output, judged.ratios
+    got = judged.outcome.output
+    ratios = judged.ratios
     assert got is not None
     assert ratios is not None
     return np.asarray(((ratios > 1) & ~np.isfinite(got)).any(axis=-1))
@@ -455,7 +458,8 @@ def _mark_lost_rows(judged: CaseResult) -> np.ndarray:
 
 def _describe_separating_number(x: np.ndarray, lost: np.ndarray) -> str:
     """Return words like “above some number between …” if a number separates the lost rows from the others; else ""."""
-    inside, outside = x[lost], x[~lost]
+    inside = x[lost]
+    outside = x[~lost]
     # With so few rows on one side, any number would separate them.
     if min(len(inside), len(outside)) < _BESIDE:
         return ""
@@ -479,7 +483,8 @@ _MEASURES: tuple[tuple[str, Measure], ...] = (
 
 def without_empty_rows(judged: CaseResult) -> CaseResult:
     """Return the case as if rows without any key were right."""
-    got, empty = judged.outcome.output, _mark_empty_row_outputs(judged)
+    got = judged.outcome.output
+    empty = _mark_empty_row_outputs(judged)
     if (
         got is None
         or judged.ratios is None
@@ -498,7 +503,8 @@ def without_empty_rows(judged: CaseResult) -> CaseResult:
 def _mark_empty_row_outputs(judged: CaseResult) -> np.ndarray | None:
     """Return where the output belongs to a row without any key; None if it has another shape, if rows are mixed, or if
     such rows need not be zeros."""
-    run, got = traced(judged).run, judged.outcome.output
+    run = traced(judged).run
+    got = judged.outcome.output
     if (
         got is None
         or judged.ratios is None
@@ -513,7 +519,8 @@ def _mark_empty_row_outputs(judged: CaseResult) -> np.ndarray | None:
 def what_empty_rows_give(records: Sequence[CaseResult]) -> str:
     """Describe what rows without any key give if that is wrong; else ""."""
     for judged in records:
-        got, empty = judged.outcome.output, _mark_empty_row_outputs(judged)
+        got = judged.outcome.output
+        empty = _mark_empty_row_outputs(judged)
         if (
             got is None
             or judged.ratios is None

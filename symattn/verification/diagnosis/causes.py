@@ -596,7 +596,8 @@ class Search(ABC):
             if part.got is None or part.ratios is None or part.got.shape != wrong.shape:
                 continue
             with np.errstate(all="ignore"):
-                rest, error = part.got - wrong, part.got - part.expected.near
+                rest = part.got - wrong
+                error = part.got - part.expected.near
                 leaves_little = np.square(rest / error) <= screening.LITTLE
             if ((part.ratios > 1) & leaves_little).any():
                 return True
@@ -832,7 +833,8 @@ class Search(ABC):
     def _yield_mistake_pairs(self) -> Iterator[Mistake]:
         self.begin()
         for pairs in likely_pairs(self):
-            result, of_finding = False, self.effort
+            result = False
+            of_finding = self.effort
             # The few that are left are judged, though finding them took all that pairs may take.
             self.effort = Effort(_SCREENED)
             for both in pairs:

@@ -197,7 +197,8 @@ def _describe_unnamed_cause(
     beyond = f"the output is beyond what any implementation in this arithmetic{session.precision.contracted} can give"
     words = what.get(smallest.finding or "", beyond)
     if smallest.finding == "shape":
-        step, evidence = session.subject.misshapen, shapes(session.subject, smallest)
+        step = session.subject.misshapen
+        evidence = shapes(session.subject, smallest)
     else:
         step, evidence = session.subject.blamed(session, smallest, cause.records)
     known = f"no known mistake {'that was tried ' * cause.search.cut}explains it"
@@ -215,7 +216,8 @@ def _describe_unnamed_cause(
 
 def _describe_wrong_outputs(session: Session, smallest: CaseResult, cause: Cause) -> str:
     """Say which of several outputs are wrong, and which one the counterexample shows."""
-    outputs, among = session.subject.outputs, cause.search.among
+    outputs = session.subject.outputs
+    among = cause.search.among
     wrong = frozenset().union(*(r.wrong for r in cause.records))
     names = ", ".join(outputs[k] for k in sorted(wrong & among if among else wrong))
     return f"; wrong in {names}, shown in {outputs[smallest.where[0]]}"
@@ -250,7 +252,8 @@ def _reduce_to_smallest_case(
     session: Session, judged: CaseResult, shows: Callable[[CaseResult], bool]
 ) -> CaseResult:
     """Reduce the finding to the smallest inputs that show it."""
-    best, subject = [judged], session.subject
+    best = [judged]
+    subject = session.subject
 
     def is_alike(case_result: CaseResult) -> bool:
         # A smaller input with another finding, or cause, is another fault.
@@ -348,7 +351,8 @@ def misread(session: Session, wrong: Sequence[CaseResult]) -> Fault:
 
 def _misread_alone(session: Session, judged: CaseResult) -> tuple[str, ...]:
     """Return the inputs that give wrong results if they alone are not contiguous; none if several must be at once."""
-    case, result = judged.case, []
+    case = judged.case
+    result = []
     for name, array in case.inputs.items():
         if np.ndim(array):
             memory = cast(Memory, f"{case.memory} {name}")

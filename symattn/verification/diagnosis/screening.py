@@ -132,7 +132,8 @@ def left_by(search: Search, judged: CaseResult, outputs: Outputs) -> float | Non
     if judged.finding == "not finite" and size <= 1:
         return None
     with np.errstate(over="ignore"):  # overflow: such a mistake leaves everything
-        e, d = pair[0] / size, pair[1] / size
+        e = pair[0] / size
+        d = pair[1] / size
         return float(((e - d) ** 2).sum() / (e**2).sum())
 
 
@@ -193,7 +194,8 @@ def errors_of(search: Search, judged: CaseResult, outputs: Outputs) -> tuple[Arr
 
 def _own_error_in_units(part: Part) -> tuple[Array, Array]:
     """Return the bound of each entry as its unit, and y − o in these units, in one line."""
-    near, allowed = part.expected.near, part.expected.allowed
+    near = part.expected.near
+    allowed = part.expected.allowed
     # Entries without allowed error have unit 1 if all are so, and do not count otherwise.
     unit = np.where(allowed > 0, allowed, np.inf if (allowed > 0).any() else 1.0)
     return unit, ((np.asarray(part.got) - near) / unit).ravel()
@@ -231,7 +233,8 @@ def firsts(
     With the best factor θ = ⟨D, r⟩/‖D‖², D = o_m − o accounts for ⟨D, r⟩²/(‖D‖² ‖r‖²): 1 if y lies on the line through
     o and o_m. Of two mistakes at once, the larger one accounts for most.
     """
-    shares, chosen = [], list[tuple[Mistake, Array]]()
+    shares = []
+    chosen = list[tuple[Mistake, Array]]()
     for mistake in mistakes:
         errors = [errors_of(search, judged, search.outputs(judged, mistake)) for judged in cases]
         if errors and not any(pair is None for pair in errors):

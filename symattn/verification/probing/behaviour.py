@@ -128,7 +128,8 @@ def take(session: Session, case: Case) -> None:
 def notes(session: Session) -> Iterator[str]:
     """Yield notes on behaviour that is no fault, but that users should know."""
     mine = {r.case.name: r for r in session.records if r.case.group == GROUP}
-    once, again = mine.get("a first call"), mine.get("the first call again")
+    once = mine.get("a first call")
+    again = mine.get("the first call again")
     if (
         once
         and again

@@ -218,7 +218,8 @@ def ranges(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
         for shift in (level, -level):
             yield f"every score near {shift:g}", maker.from_heads(*offset(shift, rows, rng))
     for large in (256.0, 320.0):
-        q, k = np.zeros((rows, 64)), np.zeros((5, 64))
+        q = np.zeros((rows, 64))
+        k = np.zeros((5, 64))
         q[:, 0] = k[:, 0] = large
         q[:, 1] = 1
         k[:, 1] = np.arange(5)
@@ -232,7 +233,8 @@ def ranges(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
             4 * large * large < maker.precision.input.largest
         ):  # partial sums may be rounded to the format
             yield f"products near ±{large * large:g} that cancel", maker.from_heads(q, k, np.eye(5))
-    q, k = _draw_small_whole_entries(rows, rng), _draw_small_whole_entries(5, rng)
+    q = _draw_small_whole_entries(rows, rng)
+    k = _draw_small_whole_entries(5, rng)
     # Powers of 2 scale all entries exactly.
     for size in (2.0**12, 2.0**-12):
         yield f"values of size {size:g}", maker.from_heads(q, k, rng.integers(-7, 8, (5, 3)) * size)
@@ -356,7 +358,8 @@ def hiding(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """Yield masks that leave only the last keys, the first, or one; and rows without any if the domain has them."""
     # All scores so far below 0 that finite numbers in place of −∞ are not far below them.
     for level in _choose_score_levels(maker.largest_score):
-        q, k = np.zeros((6, 4)), np.zeros((6, 4))
+        q = np.zeros((6, 4))
+        k = np.zeros((6, 4))
         q[:, 0] = 16
         q[:, 1] = 1
         k[:, 0] = -level / 8
@@ -565,7 +568,8 @@ def reserve_untried_temperatures(spec: Attention, most: int) -> Iterator[str]:
 
 def _temperatures(maker: Maker, rng: np.random.Generator) -> Iterator[Named]:
     """Yield few queries around the places at which temperatures change, or as many as keys if there must be."""
-    spec, least = maker.spec, least_tokens_of_temperatures(maker.spec)
+    spec = maker.spec
+    least = least_tokens_of_temperatures(maker.spec)
     rate = spec.temperature_rate
     for n in (least, least + 1, least + rate, least + 3 * rate) if least else ():
         few = min(n, 3)

@@ -322,7 +322,8 @@ def search(maker: Maker, seed: int, examples: int) -> Iterator[tuple[str, dict[s
     """Draw ``examples`` random inputs, each with a title."""
     # A generator of its own, so that other probes do not change the random inputs.
     rng = np.random.default_rng((seed, 5))
-    names, least = sorted(FAMILIES), maker.domain.tokens.near(1)
+    names = sorted(FAMILIES)
+    least = maker.domain.tokens.near(1)
     for _ in range(examples):
         n_q, n_k, d_k, d_v, d_model = (int(n) for n in rng.integers(1, _FEW + 1, 5))
         if rng.random() < _OFTEN:
@@ -352,7 +353,8 @@ def climb(
         candidate = change(best)
         result = measure(candidate)
         if result > ratio:
-            best, ratio = candidate, result
+            best = candidate
+            ratio = result
     return ratio
 
 
@@ -369,7 +371,8 @@ def perturbed(
         return {}
     name = names[rng.integers(len(names))]
     a = inputs[name].reshape(-1, inputs[name].shape[-1]).copy()
-    finite, before = np.isfinite(a), a.copy()
+    finite = np.isfinite(a)
+    before = a.copy()
     row, other = rng.integers(len(a), size=2)
     kind = rng.integers(5)
     if kind == 0:

@@ -108,7 +108,8 @@ def explaining(
     Promises that no accepted case breaks come first; otherwise at least one accepted case must keep them. Their number
     says little, since the cases after a first refusal follow the promise that was inferred from it.
     """
-    refused, taken = list(refusing), list(taking)
+    refused = list(refusing)
+    taken = list(taking)
     tried: list[_Tried] = []
     for promise in _yield_candidate_promises(domain):
         breaking, lost = (
@@ -300,7 +301,8 @@ def only_same_widths(session: Session) -> bool:
     Code that cuts ``w_v`` into heads by the width of keys is wrong for other widths without an error, or refuses them
     with one: both rely on layers of one width, as nearly all are.
     """
-    wrong, right = set(), 0
+    wrong = set()
+    right = 0
     for r in session.records:
         sizes = session.subject.source.sizes(r)
         same = sizes.get("d_k") == sizes.get("d_v")

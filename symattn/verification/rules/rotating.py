@@ -144,7 +144,8 @@ def _rotate_with_mixed_layouts(
 ) -> Array:
     """Return x ⊙ c + x' ⊙ s: c and s laid out for one kind of pairs, the columns of x' exchanged in another."""
     # Tables have one column for each pair, f, and so 2 f columns of x are rotated.
-    xp, f = namespace_of(x), int(cos.shape[-1])
+    xp = namespace_of(x)
+    f = int(cos.shape[-1])
     c, s = (_lay_out_rotary_table(t, laid) for t in (cos, sin))
     y = x[..., : 2 * f]
     rest = x[..., 2 * f :]
@@ -317,7 +318,8 @@ def of_sections(spec: Rotary) -> Iterator[tuple[str, TableChanges]]:
     sections = spec.sections
     if sections is None:
         return
-    m, pairs_in_all = len(sections), sum(sections)
+    m = len(sections)
+    pairs_in_all = sum(sections)
     right_rows = rows_of_pairs(sections, spec.section_order)
     wrong_rows: dict[str, tuple[int, ...]] = {
         f"every pair is rotated by row {row + 1} of the positions, not by that of its section": (
@@ -387,8 +389,10 @@ def _turn_by_doubled_sections(at: TableStep) -> Any:
 
 def _rotate_by_wide_tables(x: Any, cos: Any, sin: Any, layout: str) -> Any:
     """Return x ⊙ c + x' ⊙ s for tables with a column for each of x, halves of x exchanged in x'."""
-    xp, width = namespace_of(x), int(cos.shape[-1])
-    y, rest = x[..., :width], x[..., width:]
+    xp = namespace_of(x)
+    width = int(cos.shape[-1])
+    y = x[..., :width]
+    rest = x[..., width:]
     turned = xp.concat([-y[..., width // 2 :], y[..., : width // 2]], axis=-1)
     rotated = y * cos + turned * sin
     return xp.concat([rotated, rest], axis=-1) if rest.shape[-1] else rotated
@@ -467,7 +471,8 @@ _GROWTHS: dict[str, Callable[[Fraction, Fraction], Fraction]] = {
 def _regrow_frequencies(power: Callable[[int], Fraction], growth: Any, at: TableStep) -> Any:
     """Return frequencies of a base that is multiplied by another power, or by that of another growth of the factor."""
     scaling: Any = at.spec.scaling  # None beside the mistake that there is none
-    r, n = at.width, int(np.max(np.asarray(at.positions))) + 1
+    r = at.width
+    n = int(np.max(np.asarray(at.positions))) + 1
     # With two columns there is no exponent r/(r − 2).
     if scaling is None or r < 4:
         raise KeyError("there is no such base")
@@ -483,7 +488,8 @@ def _regrow_frequencies(power: Callable[[int], Fraction], growth: Any, at: Table
 
 
 def _raise_to_exponents(exponent: Callable[[int, int, int], Fraction], at: TableStep) -> Any:
-    r, d = at.width, int(at.x.shape[-1])
+    r = at.width
+    d = int(at.x.shape[-1])
     exponents = (exponent(pair, r, d) for pair in range(pairs(r)))
     return at.scale_frequencies(at.raise_base(at.spec.base, exponents))
 
@@ -770,7 +776,9 @@ def by_factor(factor: float, at: At) -> Any:
 
 def _rotated(turn: Turn, changes: TableChanges, first: bool, at: At, x: Any = None) -> Any:
     """Return queries or keys, rotated; ``first``: the first query is at the position of the first key."""
-    spec, values, role = at.spec, at.values, at.name[0]
+    spec = at.spec
+    values = at.values
+    role = at.name[0]
     position: Any = spec.position
     x = at.first if x is None else x
     n = int(x.shape[-2])
@@ -800,7 +808,8 @@ def _rotate_values_like_keys(at: At) -> Any:
 
     Raises ``KeyError`` if another mistake leaves the rotation out, and for values with too few columns.
     """
-    position, v = at.spec.position, at.met
+    position = at.spec.position
+    v = at.met
     if not isinstance(position, Rotary):
         raise KeyError("there is no rotation")
     table_width = 2 * at.size("cos") if position.given == "tables" else 0

@@ -205,7 +205,8 @@ def _with_threshold(
 ) -> Any:
     """Return max(s − τ, 0), τ the sum of the ``summed`` largest scores less 1, over ``divisor``; both are functions of
     k, the number of keys with a weight, and n, of all keys."""
-    xp, n = at.xp, at.n
+    xp = at.xp
+    n = at.n
     k = at.sum(xp.astype(at.right() > 0, at.first.dtype))
     z = xp.flip(xp.sort(at.first, axis=-1), axis=-1)
     # Forbidden keys, whose scores are −∞, are not summed.
@@ -535,7 +536,8 @@ class KeysByWidth:
         def changes(t: int, n: int) -> bool:
             return n > t and not np.all(self.once(t, n, np.arange(n)))
 
-        lengths, others = set(wrong), set(right)
+        lengths = set(wrong)
+        others = set(right)
         every = set(range(2, min(lengths, default=0))).difference(self.usual)
         fits = [t for t in every if all(changes(t, n) for n in lengths)]
         return sorted(

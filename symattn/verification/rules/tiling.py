@@ -102,7 +102,8 @@ def mistakes(spec: Attention, widths: Iterable[int] = ()) -> Iterator[Mistake]:
     A sink starts the maximum, or is added to the sum at the end.
     """
     for words, edges in cuts(widths) if spec.is_softmax else ():
-        single, sink = words == "tiles of one key", not spec.plain_softmax
+        single = words == "tiles of one key"
+        sink = not spec.plain_softmax
         for (above, below), (step, result) in _LEFT.items():
             if sink:
                 for first in (True, False) if {above, below} <= {"all", "so far"} else ():
@@ -407,7 +408,8 @@ def _in_turn(turn: Turn, at: At, tiles: Tiles) -> list[Any]:
     shares: Any = None
     for new in others:
         both = softmax.log_sum_exp(at.xp.concat([first, new], axis=-1), base=at.spec.base)
-        of_earlier, of_new = at.power(first - both), at.power(new - both)
+        of_earlier = at.power(first - both)
+        of_new = at.power(new - both)
         first, before, factor = turn(first, new, both, of_earlier, of_new)
         # One array of all shares, as each of many parts rescales all before it.
         earlier = before if shares is None else shares * before
