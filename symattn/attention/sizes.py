@@ -49,6 +49,8 @@ class AxisLengths:
         """Compare an array with its shape in letters; its leading axes must broadcast to ``batch``, if given."""
         if not hasattr(array, "shape"):
             raise InputError(f"{name} is a {type(array).__name__}; give an array")
+        # Read once: a kind may make a length of its own for each axis.
+        whole_shape = array.shape
         named, loose = _split_shape_into_axes(shape)
         axes: Sequence[str] = named
         if any(a[0] == "(" for a in named):  # optional axes, which the array may lack
@@ -56,14 +58,15 @@ class AxisLengths:
             axes = [
                 a[1:-1] if a[0] == "(" else a
                 for a in named
-                if a[0] != "(" or len(array.shape) >= whole_rank
+                if a[0] != "(" or len(whole_shape) >= whole_rank
             ]
-        _check_axes(name, array, axes, loose)
-        lengths = array.shape[len(array.shape) - len(axes) :]
+        _check_axes(name, array, whole_shape, axes, loose)
+        own = len(whole_shape) - len(axes)
+        lengths = whole_shape[own:]
         for axis, length in zip(axes, lengths, strict=True):
             self._fit_axis_with_factors(name, array, axis, length)
         if batch is not None:
-            front = array.shape[: len(array.shape) - len(axes)]
+            front = whole_shape[:own]
             if not fits(front, batch):
                 last = "the last" if len(axes) == 1 else f"the last {_WORDS[len(axes)].split()[0]}"
                 wanted = (
@@ -132,13 +135,15 @@ def _split_shape_into_axes(shape: str) -> tuple[tuple[str, ...], bool]:
     return (axes[1:], True) if axes[:1] == ("…",) else (axes, False)
 
 
-def _check_axes(name: str, array: Array, axes: Sequence[str], loose: bool) -> None:
-    number = len(array.shape)
+def _check_axes(
+    name: str, array: Array, whole_shape: Sequence[Any], axes: Sequence[str], loose: bool
+) -> None:
+    number = len(whole_shape)
     if number < len(axes) or (number > len(axes) and not loose):
         wanted = _WORDS[len(axes)] + (" or more" if loose else "")
         listed = f": {', '.join(axes)}" if axes else ""
         raise InputError(f"{name} has shape {written(array)}; it needs {wanted}{listed}")
-    if any(n == 0 for n in array.shape):
+    if any(n == 0 for n in whole_shape):
         raise InputError(f"{name} has shape {written(array)}: an empty array has no attention")
 
 
