@@ -71,15 +71,18 @@ class Modulus:
         return x
 
     def _apply_ufunc_modulo(self, ufunc: np.ufunc, x: Floats, y: Floats) -> Floats:
-        shape = np.broadcast_shapes(x.shape, y.shape)
+        # Most operands have one shape, for which NumPy's general rule takes longer than a small sum.
+        is_alike = x.shape == y.shape
+        shape = x.shape if is_alike else np.broadcast_shapes(x.shape, y.shape)
         # Small arrays fit the cache as a whole.
         if prod(shape) <= _CACHED:
             small = np.asarray(ufunc(x, y))
             self._reduce_block_modulo(small)
             return small
         out = np.empty(shape)
-        x = np.broadcast_to(x, shape)
-        y = np.broadcast_to(y, shape)
+        if not is_alike:
+            x = np.broadcast_to(x, shape)
+            y = np.broadcast_to(y, shape)
         # Block by block, so that each is reduced while it is in the cache.
         for at in blocks(shape):
             target = out[at] if at else out
@@ -150,9 +153,12 @@ class Modulus:
         """Return the representatives in [0, m) of stored residues as integers, 0 for undefined elements."""
         # A sum is NaN iff a term is: most arrays have no such element, and need no copy.
         defined = np.nan_to_num(x) if np.isnan(np.sum(x)) else x
-        integers = np.asarray(defined, dtype=np.int64)
+        integers = np.array(defined, dtype=np.int64)
+        # All bits of a negative integer's sign are 1, so that m is added where it is negative, and 0 elsewhere.
+        sign_bits = integers >> 63
         # A stored residue is larger than −m, so that one step suffices, without a division.
-        return np.where(integers < 0, integers + self.m, integers)
+        integers += sign_bits & self.m
+        return integers
 
 
 class ResidueExponential:
@@ -186,7 +192,7 @@ class ResidueExponential:
             )
             # The low and the high bits of s index two small tables: g^s = g^low · g^high.
             low_bits = i & ((1 << _LOW) - 1)
-            np.multiply(self._low[low_bits], self._high[i >> _LOW], out=part)
+            np.multiply(self._low.take(low_bits), self._high.take(i >> _LOW), out=part)
             self._values._reduce_block_modulo(part)
             if holes is not None:
                 part[holes] = np.nan
