@@ -24,7 +24,6 @@ from math import inf
 from pathlib import Path
 from typing import IO, Any
 
-from symattn.programs import guard
 from symattn.programs.messages import MAX_BYTES, DataAlone
 from symattn.verification.effort import exhausted, ready_time
 
@@ -334,12 +333,11 @@ def apart(task: Callable[[], Iterable[object]], seconds: float) -> list[Any]:
 def _yield_answers_of_copy(written: bytes) -> Iterator[tuple[bool, Any]]:
     """Yield what a copy wrote, up to the first that is incomplete, or none: the task's own code may write as well.
 
-    Where this process is guarded against that code, only data are read, whose objects the copy cannot have changed.
+    Only data are read, whose objects the copy cannot have changed.
     """
-    reader = DataAlone if guard.is_installed() else pickle.Unpickler
     with io.BytesIO(written) as file, contextlib.suppress(Exception):
         while True:
-            match reader(file).load():
+            match DataAlone(file).load():
                 case (True, result):
                     yield True, result
                 case (False, str() as words):
