@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
 
@@ -502,3 +503,29 @@ def test_a_fault_of_a_number_without_axes_is_reduced(monkeypatch: pytest.MonkeyP
     (fault,) = verify(scaled_twice, put_scale_without_axis(monkeypatch, 6)[0], examples=0).faults
     assert fault.cause == "the scale is applied twice"
     assert np.shape(fault.counterexample.inputs["scale"]) == ()
+
+
+def _replace_bias(monkeypatch: pytest.MonkeyPatch, entries: str) -> None:
+    """Take the larger of a score and its bias, in place of their sum, with these formulas."""
+
+    def biasing(flow: Any) -> None:
+        larger = lambda s, b: s.__array_namespace__().maximum(s, b)  # noqa: E731
+        of = ["scaled", "bias"]
+        flow.add("biased", larger, "max(@0, @1)", of, role="scores", errors="rounded", entries=entries)
+
+    stages = tuple((field, biasing if field == "bias" else stage) for field, stage in stage_order.STAGES)
+    monkeypatch.setattr(stage_order, "STAGES", stages)
+
+
+def test_a_word_may_stand_in_a_formula_and_in_its_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    _replace_bias(monkeypatch, "out[i,j] = max(0[i,j], 1[i,j])")
+    # No other test has this scale, whose steps are kept.
+    document = str(derive("attention", bias=True, scale=Fraction(1, 7)))
+    (entries,) = [line for line in document.splitlines() if "= max(s′ᵢⱼ, bᵢⱼ)" in line]
+    assert entries.split()[-1] == "checked"
+
+
+def test_false_entries_of_a_formula_with_the_same_word_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    _replace_bias(monkeypatch, "out[i,j] = min(0[i,j], 1[i,j])")
+    with pytest.raises(Exception, match="biased: its formulas give other entries"):
+        derive("attention", bias=True, scale=Fraction(1, 11))

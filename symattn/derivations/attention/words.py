@@ -26,7 +26,7 @@ from symattn.derivations.attention.inputs import DerivationRequest
 from symattn.document import notation as nt
 from symattn.document.notation import Name
 from symattn.document.text import text
-from symattn.proof.relations.functions import ENTRYWISE
+from symattn.proof.relations.functions import ENTRYWISE, FUNCTIONS
 from symattn.proof.relations.part_values import Unread, Value
 
 if TYPE_CHECKING:
@@ -49,6 +49,9 @@ def call(reader: StepReader, x: nt.Call) -> Value | None:
     if work := _WORDS.get(word):
         return work(reader, parts)
     if word in ENTRYWISE or not isinstance(formula, nt.Call) or formula.function != x.function:
+        return None
+    # Of entries, max(s_ij, φ) is the function of numbers, though the step's own formula has the same word.
+    if word in FUNCTIONS and not any(reader.one(p).rank for p in parts):
         return None
     # Apply the step itself, which the formula names: mask(S), rotate(Q, cos Θ, sin Θ).
     step, written = reader.step, reader.parts(formula)
