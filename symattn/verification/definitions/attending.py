@@ -291,14 +291,14 @@ def inputs(spec: Attention, layout: Layout) -> tuple[Input, ...]:
 
 
 def _has_place(spec: Attention, name: str) -> bool:
-    """Return whether these definitions can take an input: q, k, v and masks, and what is drawn by heads, rows, columns.
+    """Return whether these definitions can take an input: q, k, v and masks, and numbers by heads, rows and columns.
 
     Such an input has none of the batch axes of q, k and v, which layouts would have to place.
     """
     if name in _WORDS:
         return True
     axes = shape(name, spec, ("q", "k", "v")).split()
-    return name in extras.ENTRIES and set(axes) <= _OWN_AXES
+    return ARRAYS[name].holds == "numbers" and set(axes) <= _OWN_AXES
 
 
 def _shape_of_numbers(spec: Attention, name: str) -> str:
