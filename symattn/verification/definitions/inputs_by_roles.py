@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 # -- sizes of fresh inputs, on which a mistake that was found must also explain the function ---------------------------
 _IN_BATCHES = 2  # held-out inputs that have several items
-_DRAWS_OF_NORMED_ROWS = 3  # one may show two mistakes of a norm alike
+_DRAWS_OF_NORMED_ROWS = 8  # one to three showed two mistakes of a norm alike
 _LONGEST = 140  # keys, beyond which as many queries take long
 _SIZES = (
     Sizes(3, 5, 4, 2),
@@ -238,7 +238,9 @@ class InputsByRoles(InputSource):
         inputs = session.maker.make(Sizes(7, 9, 6, 5), FAMILIES["normal"](rng), rng)
         roles = {step.role for step in self.spec.pipeline(inputs) if step.norm is not None}
         # The norm of an output takes rows as large as the values.
-        for name in {"v" if role == "output" else role for role in roles} & inputs.keys():
+        normed = {"v" if role == "output" else role for role in roles}
+        # In the order of the inputs, as that of a set would make each run draw others.
+        for name in [name for name in inputs if name in normed]:
             sizes = 2.0 ** rng.integers(-12, 13, (*inputs[name].shape[:-1], 1))
             inputs[name] = session.precision.input.rounded(inputs[name] * sizes)
         return inputs

@@ -109,7 +109,7 @@ def mistakes_of_erasure(spec: LinearAttention, step: Step) -> Iterator[Mistake]:
         bare: _Change = lambda x, k, v, given: (x._replace(p=given["beta"] * given["bare p"]), k, v)  # noqa: E731
         wrong = partial(_sum_changed, form, bare)
         yield in_stated_steps(spec, "norm", words, {"sums": wrong})
-    for name in {"p", "a"} & ERASING_INPUTS[spec.erase].keys():
+    for name in [name for name in ("p", "a") if name in ERASING_INPUTS[spec.erase]]:
         words = f"a token erases along the {name} of the token before"
         yield by(words, {}, reads={name: take_token_before})
     if spec.gate:
