@@ -175,7 +175,7 @@ def test_what_only_jax_can_say_is_left_to_it(function: Callable[..., Any]) -> No
 
 def swallowed(q: Any, k: Any, v: Any) -> Any:
     try:
-        return jnp.sort(q)
+        return drawn(q, k, v)
     except BaseException:
         return q
 
@@ -183,7 +183,7 @@ def swallowed(q: Any, k: Any, v: Any) -> Any:
 def returned_at_last(q: Any, k: Any, v: Any) -> Any:
     result = q
     try:
-        result = jnp.sort(-q)
+        result = drawn(-q, k, v)
     finally:
         return result  # noqa: B012
 

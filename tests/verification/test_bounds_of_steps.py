@@ -220,7 +220,8 @@ def test_every_role_is_drawn_and_its_bound_is_needed() -> None:
             shares[role] = max(shares.get(role, 0.0), share)
     # Shared heads are copies, without a rounding; an offset is 1 + gain, which these gains leave exact.
     # Heads that are subtracted from each other are steps of an audit alone, which is no definition.
-    undrawn = {"shared heads", "difference"}
+    # No field has a step of scores that passes back on a tape; docs/extend-attention.md adds one.
+    undrawn = {"shared heads", "difference", "passed gradient"}
     assert {*by_role.RULES, *RULES_OF_RECURRENCES} - roles <= undrawn
     assert {role for role, share in shares.items() if share < 1 / TIGHT} <= {"offset"}
 
