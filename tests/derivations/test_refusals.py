@@ -136,7 +136,7 @@ SPOILT: list[tuple[str, Any, str, Callable[[Any], Any]]] = [
     ("matrix-form", implemented, "ATTENTION", set_to(MASKED)),
     ("equivariance", implemented, "ATTENTION", set_to(MASKED)),
     ("linear-rnn", linear_rnn, "scores_of_run", doubled),
-    ("delta-rule", delta_rule, "delta_step", doubled),
+    ("delta-rule", delta_rule.linear, "delta_step", doubled),
     ("erasing", erasing.linear, "decayed_scores", doubled),
     ("erasing", erasing.linear, "chunk_read_before", without_last_argument),
     ("scaling", scaling_numpy, "cube", set_to(lambda *a: np.zeros((a[1], 4), dtype=np.int64))),
