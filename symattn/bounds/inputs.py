@@ -299,9 +299,7 @@ class Maker:
         """Return the smallest d_k from this one on that the specification can take."""
         if self.spec.latent is not None:
             return max(d_k, _latent_position_columns(self.spec) + 1, self.spec.truncate or 1)
-        if self.spec.position is not None:
-            return least_width(self.spec, d_k)
-        return max(d_k, self.spec.truncate or 1)
+        return least_width(self.spec, d_k)
 
     def shapes(self, sizes: Sizes) -> dict[str, tuple[int, ...]]:
         """Return the shape of every array."""
